@@ -72,6 +72,11 @@ def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[
     return found
 
 
+def is_comparator(job: JobClasses, chain: tuple[str, ...]) -> bool:
+    """Whether what the job sorts may be sorted by an object of this class."""
+    return "java.util.Comparator" in interfaces(job, chain)
+
+
 def why_not_read(superclass: str) -> str:
     """Says why a class with this superclass isn't read, of the JDK or of a library."""
     if superclass.startswith("java."):

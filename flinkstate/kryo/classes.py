@@ -215,7 +215,8 @@ _IDS |= {FIRST_OF_JOB - len(_OF_FLINK) + number: name for number, name in enumer
 class ClassTable:
     """The classes that can occur in the values of one serializer, as the kernels use them.
 
-    `names` are the classes of all rows. `kinds` has a line for each Kryo. `ids` gives the row of a registration, -1
+    `names` are the classes of all rows. `kinds` has a line for each Kryo, and one that says which objects of the job
+    can be comparators. `ids` gives the row of a registration, -1
     without one. `slots` is a hash table of rows by name; the names are in `pool`, `extents` says where. `known` are the
     classes of the first rows.
     """
@@ -279,10 +280,12 @@ def class_table(type_: KryoType) -> ClassTable:
     known = (*KNOWN, *_of_job(job))
     names = tuple(dict.fromkeys((*(one.name for one in known), *ids.values(), *own, *mentioned(job), *_OF_ARRAYS)))
     rows = {name: row for row, name in enumerate(names)}
-    kinds = np.zeros((2, len(names)), np.int64)
+    kinds = np.zeros((3, len(names)), np.int64)
     params = np.zeros(len(names), np.int64)
     for row, one in enumerate(known):
-        kinds[:, row] = codes.FOREIGN if one.name in own else one.kinds
+        kinds[:2, row] = codes.FOREIGN if one.name in own else one.kinds
+        if one.name in job.comparators and one.name not in own:
+            kinds[codes.COMPARES, row] = codes.COMPARATOR
         params[row] = rows[one.component] if one.component else one.param
     by_id = np.full((2, max(ids) + 1), -1, np.int32)
     for number, name in ids.items():
@@ -302,7 +305,7 @@ def class_table(type_: KryoType) -> ClassTable:
     copied_kinds = kinds.copy()
     copied_kinds[0, rows[LOCAL_DATE_TIME]] = codes.PARTS
     for name, kind in COPIED_AS.items():
-        copied_kinds[:, rows[name]] = kind
+        copied_kinds[:2, rows[name]] = kind
     data, parts = np.frombuffer(bytes(pool), np.uint8).copy(), part_tables(rows, job)
     return ClassTable(
         names, kinds, params, by_id, slots, extents, data, own, copied_kinds, parts, known, job, type_.classes

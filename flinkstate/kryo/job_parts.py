@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
@@ -63,7 +63,8 @@ class JobPart:
 class JobTable:
     """What is known of a job's classes: the constants of enums, the parts of others, and why some can't be read.
 
-    `collections` are collections and maps, with the class of the JDK as which Kryo writes them.
+    `collections` are collections and maps, with the class of the JDK as which Kryo writes them, `comparators` those of
+    sorted ones: objects without parts.
     `of_compiler` are the fields that a compiler made, such as `this$0`: Kryo 2 writes them if flink-scala is on Flink's
     class path, else neither Kryo does. They aren't among the parts.
     """
@@ -75,6 +76,7 @@ class JobTable:
     enum_of: dict[str, str] = field(default_factory=dict)
     of_compiler: dict[str, str] = field(default_factory=dict)
     collections: dict[str, str] = field(default_factory=dict)
+    comparators: frozenset[str] = frozenset()
 
     def is_final(self, name: str) -> bool:
         """Whether Kryo takes the class for final: of an array, that of its elements counts."""
@@ -91,6 +93,7 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
     enum_of: dict[str, str] = {}
     of_compiler: dict[str, str] = {}
     collections: dict[str, str] = {}
+    comparators: set[str] = set()
     final = {name: bool(found.access & FINAL) for name, found in job.classes.items()}
     for name, found in job.classes.items():
         if found.access & INTERFACE:
@@ -111,9 +114,11 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
                 fields = (one for part in chain[:-1] for one in job.classes[part].fields)
                 if (made := next(filter(_is_of_compiler, fields), None)) is not None:
                     of_compiler[name] = made.name
+                if not parts[name] and is_comparator(job, chain):
+                    comparators.add(name)
         except RefusedError as error:
             reasons[name] = str(error)
-    return JobTable(enums, parts, reasons, final, enum_of, of_compiler, collections)
+    return JobTable(enums, parts, reasons, final, enum_of, of_compiler, collections, frozenset(comparators))
 
 
 def _is_of_compiler(one: Member) -> bool:

@@ -36,6 +36,8 @@ TUPLE = 29  # with the number of its fields
 EITHER = 30  # with the number of its side
 COMPARATOR = 31
 ENUM_COMPARATOR = 32
+# The line of the kinds, behind those of both Kryos, that says which of the job's objects can be comparators.
+COMPARES = 2
 # What stays a value of Kryo; the first three unless the type says otherwise.
 PARTS = 33
 ENUM = 34

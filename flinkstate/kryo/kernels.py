@@ -71,6 +71,7 @@ from flinkstate.kryo.kernel_codes import (
     AMBIGUOUS,
     ANY_ARRAY,
     AS_LIST,
+    BAD_COMPARATOR,
     BAD_CONTENT,
     BAD_COUNT,
     BAD_MARK,
@@ -1011,11 +1012,13 @@ def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-de
 def _reached(failure, position, state):  # type: ignore[no-untyped-def]
     """How far a failed reading of the value at a position has come: of both Kryos' failures the farther one counts.
 
-    One that has read the name of a class it doesn't know has come behind it. A null or empty map in front of other
-    bytes is no reading at all.
+    One that has read the name of a class it doesn't know, or that is no comparator, has come behind it. A null or empty
+    map in front of other bytes is no reading at all.
     """
     if failure[0] == FOREIGN_CLASS and failure[2] >= 0:
         return max(failure[1], failure[2] + 1)
+    if failure[0] == BAD_COMPARATOR:
+        return failure[1] + 1
     if failure[0] == LEFTOVER and (state[IS_NULL] == 1 or state[ENTRIES] == 0):
         return position
     return failure[1]

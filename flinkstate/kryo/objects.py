@@ -22,6 +22,7 @@ from flinkstate.kryo.kernel_codes import (
     COMPARATOR,
     COMPARATOR_AT,
     COMPARATOR_OBJECT,
+    COMPARES,
     DOUBLE,
     END,
     ENUM_COMPARATOR,
@@ -483,7 +484,7 @@ def widen(out, end, kind, wide):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_comparator(data, position, limit, five, table, names, known, node, objects, state, failure):  # type: ignore[no-untyped-def]
-    """Reads a comparator of the JDK. Returns the position behind it; `state` says what a copy must know."""
+    """Reads the comparator of what is sorted. Returns the position behind it; `state` says what a copy must know."""
     start = position
     state[COMPARATOR_AT] = -1
     state[COMPARATOR_OBJECT] = -1
@@ -493,9 +494,11 @@ def read_comparator(data, position, limit, five, table, names, known, node, obje
     position = state[POSITION]
     if row == NULL:
         return position
-    kind = table[0][1 if five else 0, row]
+    kind = table[0][COMPARES, row]
+    if kind != COMPARATOR:
+        kind = table[0][1 if five else 0, row]
     if kind != COMPARATOR and kind != ENUM_COMPARATOR:
-        return fail(failure, BAD_COMPARATOR, start, row)
+        return fail(failure, BAD_COMPARATOR, position, row)
     if kind == COMPARATOR or not five:
         state[COMPARATOR_AT] = position
         mark, position = varint(data, position, limit, failure)

@@ -371,7 +371,7 @@ def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
     kinds = kinds.copy()
     for name, row in rows.items():
         if name in COPIED_AS:
-            kinds[:, row] = COPIED_AS[name]
+            kinds[:2, row] = COPIED_AS[name]
         lacks_fields = name in table.job.collections and table.classes and may_lack_fields(name, table.classes)
         if lacks_fields or name.startswith(NEVER_READ if kryo.for_five else (*NEVER_READ, *_NOT_READ_BY_2)):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
@@ -380,7 +380,7 @@ def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
             kinds[0, row] = codes.FOREIGN
     if makes_maps:
         # Flink makes a HashMap of it, in which two of its keys could be equal.
-        kinds[:, rows[IDENTITY_MAP]] = codes.FOREIGN
+        kinds[:2, rows[IDENTITY_MAP]] = codes.FOREIGN
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number

@@ -25,7 +25,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 
@@ -92,8 +92,10 @@ def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
 
 
 @lru_cache(maxsize=1024)
-def enum_of(class_name: str, job: JobClasses) -> ClassFile | None:
+def enum_of(class_name: str, job: JobClasses | None) -> ClassFile | None:
     """Returns the enum that the class is, or of which one constant has a body and so this class; else None."""
+    if job is None or class_name not in job.classes:
+        return None
     chain = job.superclasses(class_name)
     if chain[-1] != ENUM_CLASS:
         return None
@@ -108,6 +110,14 @@ def collection_of(class_name: str, job: JobClasses) -> str | None:
         return collection_class(job, job.superclasses(class_name), {})
     except RefusedError as error:
         raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
+
+
+@lru_cache(maxsize=1024)
+def compares(class_name: str, job: JobClasses | None) -> bool:
+    """Whether the class is one of the job whose objects are comparators of which Kryo writes no fields."""
+    if job is None or class_name not in job.classes:
+        return False
+    return is_comparator(job, job.superclasses(class_name)) and not kryo_fields(class_name, job)
 
 
 def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> None:

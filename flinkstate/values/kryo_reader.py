@@ -56,7 +56,15 @@ from flinkstate.values.kryo_class_names import (
     UTIL,
     WITHOUT_NULL,
 )
-from flinkstate.values.kryo_jobs import FINAL_CLASSES, KryoArgument, KryoField, collection_of, enum_of, kryo_fields
+from flinkstate.values.kryo_jobs import (
+    FINAL_CLASSES,
+    KryoArgument,
+    KryoField,
+    collection_of,
+    compares,
+    enum_of,
+    kryo_fields,
+)
 from flinkstate.values.kryo_references import KryoObject, KryoReferences
 
 _BOXED = frozenset(
@@ -82,7 +90,7 @@ class KryoReader(KryoReferences):
     def _marked(self, name: str, *, may_be_null: bool) -> KryoObject | None:
         read, like = _READERS.get(name), ""
         if read is None and self._job is not None and name in self._job.classes and name not in self._own:
-            if (enum := self._enum(name)) is not None:
+            if (enum := enum_of(name, self._job)) is not None:
                 return self._constant(name, enum, may_be_null=may_be_null)
             like = collection_of(name, self._job) or ""
             read = _READERS.get(like, KryoReader.fields)
@@ -105,9 +113,6 @@ class KryoReader(KryoReferences):
         if component in FINAL_CLASSES or (found is not None and found.access & FINAL):
             return _array_of(component)
         return None if found is None else _READERS[OBJECT_ARRAY]
-
-    def _enum(self, name: str) -> ClassFile | None:
-        return enum_of(name, self._job) if self._job is not None and name in self._job.classes else None
 
     def _constant(self, name: str, enum: ClassFile, *, may_be_null: bool) -> KryoObject | None:
         """Reads a constant of an enum, which in Kryo 5 can't be referred to."""
@@ -186,7 +191,7 @@ class KryoReader(KryoReferences):
             self._declared = ()
             found.append(one)
             if one is not None and name is not None:
-                is_enum = self._enum(name) is not None
+                is_enum = enum_of(name, self._job) is not None
                 classes.add(f"{one.class_name} {one.value}" if is_enum else name)
         if None in found and not holds_null:
             raise self.damaged("a list without null", "null")
@@ -230,7 +235,7 @@ class KryoReader(KryoReferences):
         name = self._class()
         if name is None:
             return
-        if name not in COMPARATORS:
+        if name not in COMPARATORS and (name in self._own or not compares(name, self._job)):
             raise RefusedError(f"sorted by a comparator that can't be read: {name}")
         read = _natural_order if name == NATURAL_ORDER else _nothing
         if self.five and name == NATURAL_ORDER:

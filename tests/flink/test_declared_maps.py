@@ -284,6 +284,8 @@ OF_THE_JOB = (
         "LruMap<Long,Crowd<String>>",
         "GsonMap{0-9}<String,Double?>",
         "HashMap<String,Gson<String,Gson<String,Double>>>",
+        "TextMap{0-9}<Integer,Long?>",
+        "TextMap<String,TextSorted<Long,HashSet<String>>>",
     ),
 )
 _OF_FLINK_1: dict[str, Callable[[str, str | None], Job]] = {

@@ -84,6 +84,8 @@ def _of_values() -> Iterator[tuple[str, Row]]:
         ("CountsMapClass<String,Long>", WRONG, None),
         ("BraceMap<String,Long>", WRONG, None),
         ("GsonMap<String,Double>", WRONG, "Gson's `LinkedTreeMap`"),
+        ("TextMap<String,Long>", WRONG, "a `TreeMap` with a comparator of the job's own"),
+        ("HashMap<String,TextSorted<String,Long>>", FAILS, None),
         ("HashMap<String,Lru<String,Long>>", WRONG, None),
         ("Basket<String>", WRONG, "a class of the job that extends `ArrayList`"),
         ("Rack<Long>", WRONG, None),

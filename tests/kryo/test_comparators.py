@@ -1,10 +1,15 @@
-"""Sorted maps with a comparator that isn't one of the JDK's: the message names its class."""
+"""Sorted maps with a comparator that isn't one of the JDK's: the job's jar says that it has no fields."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from flinkstate.classfiles.class_file import PUBLIC, ClassFile, Member
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
+from flinkstate.kryo.class_finder import map_type_of
 from flinkstate.serializers.type_text import parse_map_type
 from tests.kryo.examples import by_compiled_code, by_plain_code, examples, find_classes
 
@@ -23,3 +28,26 @@ def test_the_class_of_a_comparator_is_named(version: str, declared: str) -> None
         assert isinstance(found, RefusedError)
         assert "com.acme.ByLength" in str(found)
     assert find_classes(example.kryo, value).foreign == {"com.acme.ByLength": 1}
+
+
+def _by_length(*fields: Member) -> JobClasses:
+    name, interfaces = "com.acme.ByLength", ("java.util.Comparator",)
+    found = ClassFile(name, "java.lang.Object", interfaces, PUBLIC, fields, None, False)
+    return JobClasses(f"{len(fields)} fields", {name: found})
+
+
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+@pytest.mark.parametrize("declared", ["as Map", "as its class"])
+def test_a_comparator_of_the_job_without_fields_is_read(version: str, declared: str) -> None:
+    example = examples(version)[f"TreeMap reverse {declared}"]
+    value, map_ = example.written.replace(_OF_THE_JDK, _OF_THE_JOB), parse_map_type("Map<String, Long>")
+    expected = by_compiled_code(example.kryo, map_, example.written)
+    assert isinstance(expected, bytes)
+    kryo = replace(example.kryo, classes=_by_length())
+    for found in (by_compiled_code(kryo, map_, value), by_plain_code(kryo, map_, value)):
+        assert found == expected
+    assert map_type_of(find_classes(kryo, value)) == map_
+    unlike = replace(kryo, classes=_by_length(Member("length", "I", PUBLIC)))
+    for refused in (by_compiled_code(unlike, map_, value), by_plain_code(unlike, map_, value)):
+        assert isinstance(refused, RefusedError)
+        assert "comparator" in str(refused)

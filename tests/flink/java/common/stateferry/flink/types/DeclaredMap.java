@@ -21,6 +21,7 @@ import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.UnaryOperator;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
+import stateferry.flink.pojo.ByText;
 import stateferry.flink.pojo.Cap;
 import stateferry.flink.pojo.Color;
 import stateferry.flink.pojo.Counts;
@@ -39,7 +40,8 @@ import stateferry.flink.types.Composites.Size;
  * {@code SortedView<K,V>} is {@code SortedMap} where it puts views of such. {@code UtilMap<K,V>} is {@code MapClass} where it puts what the JDK's methods return.
  * {@code LruMap<K,V>}, {@code CapMap<K,V>}, {@code JsonMap<K,V>} and {@code CountsMapClass<String,Long>} are classes of the job, {@code GsonMap<K,V>} is
  * Gson's; {@code BraceMap<K,V>} is {@code HashMap<K,V>} where it puts objects of an anonymous class. A test that has these as values
- * of a map calls them {@code Lru}, {@code Json}, {@code CountsClass} and {@code Gson}.
+ * of a map calls them {@code Lru}, {@code Json}, {@code CountsClass} and {@code Gson}. {@code TextMap<K,V>}, as a value
+ * {@code TextSorted}, is {@code TreeMap<K,V>} with a comparator of the job's own.
  */
 final class DeclaredMap<K, V> extends MapKind<K, V> {
     private static final int SAME_OBJECT_ONE_IN = 4;
@@ -71,7 +73,7 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             case "CountsMapClass", "CountsClass" -> Counts.class;
             case "GsonMap", "Gson" -> LinkedTreeMap.class;
             case "LinkedHashMap" -> LinkedHashMap.class;
-            case "TreeMap", "ReverseTreeMap" -> TreeMap.class;
+            case "TreeMap", "ReverseTreeMap", "TextMap", "TextSorted" -> TreeMap.class;
             case "SortedMap", "SortedView" -> SortedMap.class;
             case "EnumMap" -> EnumMap.class;
             case "IdentityHashMap" -> IdentityHashMap.class;
@@ -98,6 +100,7 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             case "BraceMap" -> List.of(map -> new HashMap<>(map) {});
             case "TreeMap", "SortedMap" -> List.of(TreeMap::new);
             case "ReverseTreeMap" -> List.of(DeclaredMap::reversed);
+            case "TextMap", "TextSorted" -> List.of(map -> filled(new TreeMap<>(new ByText()), map));
             case "Hashtable" -> List.of(Hashtable::new);
             case "ConcurrentHashMap", "ConcurrentMap" -> List.of(ConcurrentHashMap::new);
             case "ConcurrentSkipListMap" -> List.of(ConcurrentSkipListMap::new);
