@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 30
 _MOST_SUPERCLASSES = 256
 # Classes of others in a jar that holds all that the job needs. Their objects are not read.
 _OF_OTHERS = (
-    *("META-INF/", "java/", "javax/", "kotlin/", "scala/", "akka/", "com/esotericsoftware/", "com/fasterxml/"),
+    *("META-INF/", "java/", "javax/", "kotlin/", "scala/", "akka/", "com/esotericsoftware/"),
     *("com/google/", "com/twitter/", "io/netty/", "org/apache/", "org/rocksdb/", "org/slf4j/"),
 )
 

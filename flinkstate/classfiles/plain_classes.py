@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from flinkstate.classfiles.class_file import Member
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 
 ENUM_CLASS = "java.lang.Enum"
 _OBJECT = "java.lang.Object"
+# Of a chain: the class and `Object`.
+_ALONE = 2
+_VARIABLE = "T"
 _OF_KRYO = "com.esotericsoftware."
 # Interfaces outside of the jars for which Kryo has no serializers, nor for any that they extend.
 _HARMLESS = (
@@ -54,9 +59,16 @@ def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str,
     if chain[-1] not in (_OBJECT, ENUM_CLASS):
         raise RefusedError(why_not_read(chain[-1]))
     _expect_no_other_serializer(job, chain, defaults, _HARMLESS)
-    for found in (job.classes[name] for name in chain[:-1]):
-        if found.signature is not None and found.signature.startswith("<"):
-            raise RefusedError("it has type parameters")
+
+
+def type_for_kryo(field: Member, chain: tuple[str, ...]) -> JavaType:
+    """Returns the type by which Kryo writes a field of the first class of the chain, or raises `ValueError`.
+
+    A type variable of a class without a superclass is the class that bounds it. One of a superclass stays open: the
+    class below it can say what it is.
+    """
+    type_ = parse_type(field.signature or field.descriptor)
+    return parse_type(field.descriptor) if type_.name == _VARIABLE and len(chain) == _ALONE else type_
 
 
 def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:

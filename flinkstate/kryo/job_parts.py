@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator, type_for_kryo
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
@@ -110,7 +110,7 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
                 enum_of[name] = chain[-2]
                 enums[name] = job.classes[chain[-2]].constants
             elif not found.access & ABSTRACT:
-                parts[name] = tuple(_parts(job, final, chain[:-1]))
+                parts[name] = tuple(_parts(job, final, chain))
                 fields = (one for part in chain[:-1] for one in job.classes[part].fields)
                 if (made := next(filter(_is_of_compiler, fields), None)) is not None:
                     of_compiler[name] = made.name
@@ -127,17 +127,17 @@ def _is_of_compiler(one: Member) -> bool:
 
 def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -> Iterator[JobPart]:
     unwritten = STATIC | TRANSIENT | SYNTHETIC
-    fields = [one for name in chain for one in job.classes[name].fields if not one.access & unwritten]
+    fields = [one for name in chain[:-1] for one in job.classes[name].fields if not one.access & unwritten]
     names = [one.name for one in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RefusedError(f"it and a superclass both have a field {twice[0]}")
     for one in sorted(fields, key=lambda field_: field_.name.encode("utf-16-be")):
-        yield _part(final, one)
+        yield _part(final, one, chain)
 
 
-def _part(final: Mapping[str, bool], one: Member) -> JobPart:
+def _part(final: Mapping[str, bool], one: Member, chain: tuple[str, ...]) -> JobPart:
     try:
-        type_, plain = parse_type(one.signature or one.descriptor), parse_type(one.descriptor)
+        type_, plain = type_for_kryo(one, chain), parse_type(one.descriptor)
     except ValueError:
         raise RefusedError(f"its field {one.name} has a type that can't be read, {one.signature}") from None
     if plain.name in _PRIMITIVES:

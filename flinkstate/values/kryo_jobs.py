@@ -25,8 +25,8 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator
-from flinkstate.classfiles.signatures import JavaType, parse_type
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator, type_for_kryo
+from flinkstate.classfiles.signatures import JavaType
 from flinkstate.errors import RefusedError
 
 _PRIMITIVES = {
@@ -88,7 +88,7 @@ def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
     fields = [field for one in classes for field in one.fields if not field.access & unwritten]
     if len({field.name for field in fields}) < len(fields):
         raise _cannot_read(class_name)
-    return tuple(_field(one, job) for one in sorted(fields, key=lambda one: one.name.encode("utf-16-be")))
+    return tuple(_field(one, chain, job) for one in sorted(fields, key=lambda one: one.name.encode("utf-16-be")))
 
 
 @lru_cache(maxsize=1024)
@@ -128,11 +128,11 @@ def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> N
         raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
 
 
-def _field(field: Member, job: JobClasses) -> KryoField:
+def _field(field: Member, chain: tuple[str, ...], job: JobClasses) -> KryoField:
     if field.descriptor in _PRIMITIVES:
         return KryoField(field.name, primitive=f"java.lang.{_PRIMITIVES[field.descriptor]}")
     try:
-        type_ = parse_type(field.signature or field.descriptor)
+        type_ = type_for_kryo(field, chain)
     except ValueError:
         raise _cannot_read(f"the field {field.name}") from None
     if type_.has_open_parts or (type_.arguments and type_.name not in _COLLECTIONS):

@@ -19,6 +19,7 @@ from flinkstate.classfiles.constructors import may_lack_fields
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import DamagedError, RefusedError, UsageError
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobPart, job_table
 from flinkstate.serializers.types import KryoRegistration, KryoType
 from flinkstate.values.kryo_jobs import collection_of, enum_of, kryo_fields
@@ -66,12 +67,31 @@ def test_types_have_names_and_arguments() -> None:
             parse_type(wrong)
 
 
+def test_a_type_variable_of_a_superclass_is_open() -> None:
+    """Kryo 5 takes it for the class that the subclass names, Kryo 2 for an object with a class."""
+    content = Member("content", "Ljava/lang/Object;", PUBLIC, "TT;")
+    job = JobClasses(
+        "boxes",
+        {
+            "Box": ClassFile("Box", "java.lang.Object", (), PUBLIC, (content,), "<T:Ljava/lang/Object;>", False),
+            "Longs": ClassFile("Longs", "Box", (), PUBLIC, (), "LBox<Ljava/lang/Long;>;", False),
+        },
+    )
+    table = job_table(job, {})
+    assert table.parts == {"Box": (JobPart(codes.TAGGED_PART),)}
+    assert table.reasons == {"Longs": "the type of its field content has a wildcard or a type variable"}
+    (field,) = kryo_fields("Box", job)
+    assert (field.class_name, field.arguments) == ("", ())
+    with pytest.raises(RefusedError, match="content"):
+        kryo_fields("Longs", job)
+
+
 def test_parts_are_sorted_fields_and_reasons_are_said() -> None:
     table = job_table(classes(), {})
     names = [part.class_name for part in table.parts[f"{THINGS}Thing"]]
     assert names == ["", "java.lang.Long", f"{THINGS}Color", "", "java.lang.String", ""]
     assert table.parts[f"{THINGS}Thing"][5] == JobPart(8)
-    assert table.reasons[f"{THINGS}Box"] == "it has type parameters"
+    assert [part.kind for part in table.parts[f"{THINGS}Box"]] == [codes.TAGGED_PART]
     assert table.collections[f"{THINGS}Listed"] == "java.util.ArrayList"
     assert (
         "with the job's serializer Own" in job_table(classes(), {f"{THINGS}Thing": "Own"}).reasons[f"{THINGS}Special"]

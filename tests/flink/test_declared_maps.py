@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -286,6 +287,8 @@ OF_THE_JOB = (
         "HashMap<String,Gson<String,Gson<String,Double>>>",
         "TextMap{0-9}<Integer,Long?>",
         "TextMap<String,TextSorted<Long,HashSet<String>>>",
+        "HashMap{0-9}<String,Dated<Long?>>",
+        "HashMap<String,Dated<Dated<HashMap<String,Lru<String,Long>>>>>",
     ),
 )
 _OF_FLINK_1: dict[str, Callable[[str, str | None], Job]] = {
@@ -374,6 +377,19 @@ def test_maps_of_the_jobs_own_classes(
     old = old_job(OF_THE_JOB, TTLS[ttl], BACKENDS[format_])
     told = {"classes": [str(jars.classes(version))]}
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=(version,))
+
+
+@pytest.mark.parametrize(("version", "to"), [("1.20.0", {}), ("1.20.0", {"to": "flink-2"}), ("2.3.0", {})])
+def test_objects_of_jackson_are_values_of_kryo(
+    version: str, to: dict[str, str], made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """As those of a class of the job: its jar has Jackson."""
+    old = old_job(("HashMap{0-9}<String,ObjectNode>", "HashMap<Long,Dated<ObjectNode>>"), None, "rocksdb")
+    places = (Path(one) for one in jars.class_path(version).split(os.pathsep))
+    libraries = [str(jar) for place in places for jar in place.parent.glob("jackson-*.jar")]
+    told = {"classes": [str(jars.classes(version)), *libraries], **to}
+    restoring = ("2.3.0",) if to else (version,)
+    check(version, "rocksdb", old, Change(), made, flink, tmp_path, told=told, restoring=restoring)
 
 
 @pytest.mark.parametrize("key", ["Basket<String>", "Lru<String,Long>"])

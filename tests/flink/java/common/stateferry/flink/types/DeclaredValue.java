@@ -1,6 +1,7 @@
 package stateferry.flink.types;
 
 import java.lang.reflect.Array;
+import java.lang.reflect.Method;
 import java.lang.reflect.Type;
 import java.time.DayOfWeek;
 import java.time.Duration;
@@ -27,6 +28,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
 import stateferry.flink.pojo.Basket;
 import stateferry.flink.pojo.Crowd;
+import stateferry.flink.pojo.Dated;
 import stateferry.flink.pojo.Rack;
 
 /**
@@ -34,7 +36,7 @@ import stateferry.flink.pojo.Rack;
  *
  * <p>{@code HintedList<T>} is {@code TypeInformation.of(new TypeHint<List<T>>() {})}, {@code ListClass<T>} is {@code
  * List.class}, {@code Object<T>} is {@code Object.class} where a job puts a T, and {@code Generic<T>} is {@code
- * Types.GENERIC} of the class of T.
+ * Types.GENERIC} of the class of T. {@code Dated<T>} is a class of the job with a type parameter.
  */
 class DeclaredValue<T> extends Kind<Object> {
     private static final Map<String, Kind<?>> SCALARS = Map.of(
@@ -61,9 +63,34 @@ class DeclaredValue<T> extends Kind<Object> {
         return Instant.ofEpochSecond(random.nextInt()).atZone(zone);
     }
 
+    /** JSON as Jackson reads it. Not each class path of the tests has Jackson. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static Kind<?> ofJackson() {
+        String of = "com.fasterxml.jackson.databind.";
+        try {
+            Object mapper = Class.forName(of + "ObjectMapper").getConstructor().newInstance();
+            Method reading = mapper.getClass().getMethod("readTree", String.class);
+            return scalar((Class) Class.forName(of + "node.ObjectNode"), random -> {
+                try {
+                    int number = random.nextInt();
+                    return reading.invoke(mapper, "{\"of\":[" + number + ",null,\"n" + number % 9 + "\",{\"a\":"
+                            + random.nextGaussian() + "}],\"is\":" + random.nextBoolean() + ",\"long\":"
+                            + random.nextLong() + "}");
+                } catch (ReflectiveOperationException e) {
+                    throw new IllegalStateException(e);
+                }
+            });
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
     /** The kind of this name; null if it isn't such a declaration. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     static Kind<?> named(String name, List<Kind<?>> arguments) {
+        if (name.equals("ObjectNode")) {
+            return ofJackson();
+        }
         if (arguments.isEmpty()) {
             return SCALARS.get(name);
         }
@@ -77,6 +104,17 @@ class DeclaredValue<T> extends Kind<Object> {
                 @Override
                 public TypeInformation<Object> info() {
                     return (TypeInformation<Object>) Types.GENERIC(type);
+                }
+            };
+        }
+        if (name.equals("Dated")) {
+            return new DeclaredValue<Object>(
+                    (Kind<Object>) argument, new DeclaredMap.Generic(Dated.class, argument.declared()), Dated::new) {
+                @Override
+                protected JsonNode json(Object value) {
+                    return value instanceof Dated<?> dated
+                            ? Json.NODES.arrayNode().add(argument.show(dated.value())).add(dated.notes())
+                            : super.json(value);
                 }
             };
         }
