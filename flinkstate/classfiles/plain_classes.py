@@ -5,17 +5,15 @@ Classes that it writes in any other way are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from flinkstate.classfiles.class_file import Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.signatures import JavaType, parse_type
+from flinkstate.classfiles.signatures import JavaType, parse_class_signature, parse_type
 from flinkstate.errors import RefusedError
 
 ENUM_CLASS = "java.lang.Enum"
 _OBJECT = "java.lang.Object"
-# Of a chain: the class and `Object`.
-_ALONE = 2
 _VARIABLE = "T"
 _OF_KRYO = "com.esotericsoftware."
 # Interfaces outside of the jars for which Kryo has no serializers, nor for any that they extend.
@@ -61,14 +59,27 @@ def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str,
     _expect_no_other_serializer(job, chain, defaults, _HARMLESS)
 
 
-def type_for_kryo(field: Member, chain: tuple[str, ...]) -> JavaType:
-    """Returns the type by which Kryo writes a field of the first class of the chain, or raises `ValueError`.
+def type_for_kryo(
+    field: Member, job: JobClasses, chain: tuple[str, ...], declared_in: str, is_final: Callable[[str], bool | None]
+) -> JavaType:
+    """Returns the type by which Kryo writes a field, or raises `ValueError`. It has an open part if the Kryos differ.
 
-    A type variable of a class without a superclass is the class that bounds it. One of a superclass stays open: the
-    class below it can say what it is.
+    A type variable is the class that bounds it. But Kryo 5 takes it for what the class below its own says: if that is
+    final, the object has no class tag. A superclass without type arguments in between says nothing.
     """
     type_ = parse_type(field.signature or field.descriptor)
-    return parse_type(field.descriptor) if type_.name == _VARIABLE and len(chain) == _ALONE else type_
+    if type_.name != _VARIABLE:
+        return type_
+    below = [job.classes[name].signature for name in chain[: max(chain.index(declared_in), 1)]]
+    superclasses = [None if one is None else parse_class_signature(one)[1] for one in below]
+    if any(one is None or not one.arguments for one in superclasses):
+        return parse_type(field.descriptor)
+    if declared_in != chain[1] or (said := superclasses[0]) is None:
+        return type_
+    names, _ = parse_class_signature(job.classes[declared_in].signature or "")
+    told = dict(zip(names, said.arguments, strict=False)).get((field.signature or "")[1:-1])
+    is_open = told is not None and told.name != _VARIABLE and is_final(told.name) is not False
+    return type_ if is_open else parse_type(field.descriptor)
 
 
 def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:

@@ -1,4 +1,7 @@
-"""Types as class files have them: `I`, `Ljava/lang/String;`, `[J`, `Ljava/util/List<Ljava/lang/Long;>;`."""
+"""Types as class files have them: `I`, `Ljava/lang/String;`, `[J`, `Ljava/util/List<Ljava/lang/Long;>;`.
+
+A class has a signature if it or its superclass has types in brackets: `<T:Ljava/lang/Object;>LBox<TT;>;`.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,22 @@ def parse_type(text: str) -> JavaType:
     if end != len(text):
         raise ValueError(f"not a type of a field: {text!r}")
     return found
+
+
+def parse_class_signature(text: str) -> tuple[tuple[str, ...], JavaType]:
+    """Reads the names of a class's type parameters, and its superclass. Raises `ValueError` if that isn't one."""
+    names, at = [], 0
+    if text.startswith("<"):
+        at = 1
+        while not text.startswith(">", at):
+            bounds = text.index(":", at)
+            names.append(text[at:bounds])
+            at = bounds
+            while text.startswith(":", at):
+                # Before an interface that bounds it there may be no class.
+                at = at + 1 if text.startswith("::", at) else _type(text, at + 1, 0)[1]
+        at += 1
+    return tuple(names), _type(text, at, 0)[0]
 
 
 def _type(text: str, at: int, level: int) -> tuple[JavaType, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
@@ -127,19 +128,20 @@ def _is_of_compiler(one: Member) -> bool:
 
 def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -> Iterator[JobPart]:
     unwritten = STATIC | TRANSIENT | SYNTHETIC
-    fields = [one for name in chain[:-1] for one in job.classes[name].fields if not one.access & unwritten]
-    names = [one.name for one in fields]
+    fields = [(one, name) for name in chain[:-1] for one in job.classes[name].fields if not one.access & unwritten]
+    names = [one.name for one, _ in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RefusedError(f"it and a superclass both have a field {twice[0]}")
-    for one in sorted(fields, key=lambda field_: field_.name.encode("utf-16-be")):
-        yield _part(final, one, chain)
+    for one, declared_in in sorted(fields, key=lambda field_: field_[0].name.encode("utf-16-be")):
+        try:
+            type_ = type_for_kryo(one, job, chain, declared_in, partial(_is_final, final))
+            plain = parse_type(one.descriptor)
+        except ValueError:
+            raise RefusedError(f"its field {one.name} has a type that can't be read, {one.signature}") from None
+        yield _part(final, one, type_, plain)
 
 
-def _part(final: Mapping[str, bool], one: Member, chain: tuple[str, ...]) -> JobPart:
-    try:
-        type_, plain = type_for_kryo(one, chain), parse_type(one.descriptor)
-    except ValueError:
-        raise RefusedError(f"its field {one.name} has a type that can't be read, {one.signature}") from None
+def _part(final: Mapping[str, bool], one: Member, type_: JavaType, plain: JavaType) -> JobPart:
     if plain.name in _PRIMITIVES:
         return JobPart(_PRIMITIVES[plain.name], name=one.name)
     if type_.has_open_parts:

@@ -81,14 +81,16 @@ def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
     """Returns the fields of the objects of a class; raises `RefusedError` if Kryo may write them otherwise."""
     chain = job.superclasses(class_name)
     _expect_plain(class_name, chain, job)
-    classes = [job.classes[name] for name in chain[:-1]]
-    if classes[0].access & (INTERFACE | ABSTRACT | ENUM):
+    if job.classes[class_name].access & (INTERFACE | ABSTRACT | ENUM):
         raise _cannot_read(class_name)
     unwritten = STATIC | TRANSIENT | SYNTHETIC
-    fields = [field for one in classes for field in one.fields if not field.access & unwritten]
-    if len({field.name for field in fields}) < len(fields):
+    fields = {
+        name: [field for field in job.classes[name].fields if not field.access & unwritten] for name in chain[:-1]
+    }
+    found = [_field(field, chain, declared_in, job) for declared_in, some in fields.items() for field in some]
+    if len({field.name for field in found}) < len(found):
         raise _cannot_read(class_name)
-    return tuple(_field(one, chain, job) for one in sorted(fields, key=lambda one: one.name.encode("utf-16-be")))
+    return tuple(sorted(found, key=lambda field: field.name.encode("utf-16-be")))
 
 
 @lru_cache(maxsize=1024)
@@ -128,11 +130,11 @@ def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> N
         raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
 
 
-def _field(field: Member, chain: tuple[str, ...], job: JobClasses) -> KryoField:
+def _field(field: Member, chain: tuple[str, ...], declared_in: str, job: JobClasses) -> KryoField:
     if field.descriptor in _PRIMITIVES:
         return KryoField(field.name, primitive=f"java.lang.{_PRIMITIVES[field.descriptor]}")
     try:
-        type_ = type_for_kryo(field, chain)
+        type_ = type_for_kryo(field, job, chain, declared_in, lambda name: _is_final(name, field.name, job))
     except ValueError:
         raise _cannot_read(f"the field {field.name}") from None
     if type_.has_open_parts or (type_.arguments and type_.name not in _COLLECTIONS):

@@ -67,23 +67,63 @@ def test_types_have_names_and_arguments() -> None:
             parse_type(wrong)
 
 
-def test_a_type_variable_of_a_superclass_is_open() -> None:
-    """Kryo 5 takes it for the class that the subclass names, Kryo 2 for an object with a class."""
+# Classes with a superclass, and whether what is in the box has a class tag in both Kryos.
+_BOXES = {
+    "Of what it is put into": ("Box", "LBox<Lcom/acme/Event;>;", True),
+    "Of lists": ("Box", "LBox<Ljava/util/List<Ljava/lang/Long;>;>;", True),
+    "Raw": ("Box", None, True),
+    "With its own parameter": ("Box", "<X:Ljava/lang/Object;>LBox<TX;>;", True),
+    "Of longs": ("Box", "LBox<Ljava/lang/Long;>;", False),
+    "Of what isn't in the jars": ("Box", "LBox<Lorg/other/Thing;>;", False),
+    "Of arrays": ("Box", "LBox<[Ljava/util/List<Ljava/lang/Long;>;>;", False),
+    "Below one without": ("Raw", None, True),
+    "Below a parameter": ("With its own parameter", "LOther<Ljava/lang/String;>;", False),
+}
+
+
+@pytest.mark.parametrize("name", _BOXES)
+def test_a_type_variable_of_a_superclass_is_what_a_class_makes_of_it(name: str) -> None:
+    """Kryo 5 looks for that, so a final class has no tag, and Kryo 2 doesn't."""
     content = Member("content", "Ljava/lang/Object;", PUBLIC, "TT;")
     job = JobClasses(
         "boxes",
         {
-            "Box": ClassFile("Box", "java.lang.Object", (), PUBLIC, (content,), "<T:Ljava/lang/Object;>", False),
-            "Longs": ClassFile("Longs", "Box", (), PUBLIC, (), "LBox<Ljava/lang/Long;>;", False),
+            "com.acme.Event": ClassFile("com.acme.Event", "java.lang.Object", (), PUBLIC, (), None, False),
+            "Box": ClassFile(
+                "Box",
+                "java.lang.Object",
+                (),
+                PUBLIC,
+                (content,),
+                "<T::Ljava/io/Serializable;>Ljava/lang/Object;",
+                False,
+            ),
+            **{one: ClassFile(one, above, (), PUBLIC, (), text, False) for one, (above, text, _) in _BOXES.items()},
         },
     )
-    table = job_table(job, {})
-    assert table.parts == {"Box": (JobPart(codes.TAGGED_PART),)}
-    assert table.reasons == {"Longs": "the type of its field content has a wildcard or a type variable"}
-    (field,) = kryo_fields("Box", job)
-    assert (field.class_name, field.arguments) == ("", ())
-    with pytest.raises(RefusedError, match="content"):
-        kryo_fields("Longs", job)
+    table, _, has_tag = job_table(job, {}), *_BOXES[name][1:]
+    assert table.parts["Box"] == (JobPart(codes.TAGGED_PART),)
+    if has_tag:
+        assert table.parts[name] == table.parts["Box"]
+        assert kryo_fields(name, job) == kryo_fields("Box", job)
+    else:
+        assert table.reasons[name] == "the type of its field content has a wildcard or a type variable"
+        with pytest.raises(RefusedError, match="content"):
+            kryo_fields(name, job)
+
+
+def test_the_variable_of_a_class_below_one_with_a_parameter_is_open() -> None:
+    """Kryo 5 goes by its name, and may take it for that of the superclass."""
+    content = Member("content", "Ljava/lang/Object;", PUBLIC, "TT;")
+    parameter = "<T:Ljava/lang/Object;>"
+    job = JobClasses(
+        "same names",
+        {
+            "Base": ClassFile("Base", "java.lang.Object", (), PUBLIC, (), f"{parameter}Ljava/lang/Object;", False),
+            "Box": ClassFile("Box", "Base", (), PUBLIC, (content,), f"{parameter}LBase<Ljava/lang/Long;>;", False),
+        },
+    )
+    assert job_table(job, {}).reasons == {"Box": "the type of its field content has a wildcard or a type variable"}
 
 
 def test_parts_are_sorted_fields_and_reasons_are_said() -> None:
