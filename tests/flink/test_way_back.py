@@ -171,6 +171,7 @@ def test_classes_in_collections_that_are_not_known_are_refused_by_name(
         ("HintedMap<String,Person?>", "main/s", "Map<String, Pojo<stateferry.flink.pojo.Item>>", "Person> in it"),
         ("HintedSet<String>", "main/s", "Set<Strin>", "no type 'Strin' is known here"),
         ("POJO Tagged", "main/s.counts", "Map<Long, Long>", "the savepoint has String and Long in it"),
+        ("POJO Tagged", "main/s.tags", "Collection", r"Tagged in the jar has java\.util\.List<.*> tags"),
         ("operator state HintedList", "plain/o", "List<Integer>", "the savepoint has String in it"),
         ("operator state broadcast HintedMap", "plain/o", "Map<String, String>", "String and Long in it"),
         ("HintedList<String>", "main/s", "Collection<String>", ""),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flinkstate.classfiles.job_classes import read_job_classes
-from flinkstate.errors import PlanError, RefusedError, RejectedError
+from flinkstate.errors import PlanError, RejectedError
 from flinkstate.kryo.forms_of_flink_2 import Forms
 from flinkstate.kryo.to_other_kryo import Recoded, recoder
 from flinkstate.reading.reader import Savepoint
@@ -120,8 +120,8 @@ def test_without_the_classes_each_field_is_asked_for(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_a_declaration_is_held_against_the_values(tmp_path: Path) -> None:
+def test_a_declaration_is_held_against_the_class(tmp_path: Path) -> None:
     wrong = {"main/value.items": "List<Pojo<stateferry.flink.pojo.Address>>"}
-    with pytest.raises(RefusedError, match=r"expected .*Address as the map's element, found .*Item"):
+    with pytest.raises(PlanError, match=r"--declared says .*Address>>, and .*Cart in the jar has .*<.*Item> items"):
         upgraded(tmp_path, declared=wrong)
     assert not (tmp_path / "target").exists()

@@ -128,6 +128,11 @@ def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: py
         ({"field": "count"}, TOLD, r"has no field 'count'. Did you mean counts\? There are: begun, counts, name"),
         ({"field": "name"}, TOLD, r"field name of .*Totals is a String, not a map"),
         ({"field": "total"}, TOLD, r"field total of .*Totals is a number, not a map"),
+        (
+            {"map_type": "Map<String, Double>"},
+            TOLD,
+            r"--as says Map<String,Double>, and the class .*\.Totals in the jar has java\.util\.Map<.*Long> counts",
+        ),
         ({"rest": "stop"}, TOLD, r"it isn't said what becomes of them: give rest keep .* or rest drop"),
     ],
 )
@@ -142,8 +147,8 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], told: dict[str, o
 
 def test_an_entry_of_another_type_than_told_is_refused(tmp_path: Path) -> None:
     golden = "in-objects-1.20-rocksdb"
-    state = moved("whole", golden, map_type="Map<String, Double>")
-    with pytest.raises(RefusedError, match=r"state whole, key .*expected Double as the map's value, found Long"):
+    state = moved("whole", golden, map_type="Map<String, Kryo<java.util.UUID>>")
+    with pytest.raises(RefusedError, match=r"state whole, key .*expected UUID as the map's value, found Long"):
         run(GOLDENS / golden, tmp_path, **{**PLAIN, "operators": [{"operator": "main", "states": [state]}]}, **TOLD)
     assert not (tmp_path / "target").exists()
 

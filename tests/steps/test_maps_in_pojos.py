@@ -236,6 +236,29 @@ def test_maps_by_kryo_of_another_type_than_told_are_refused(tmp_path: Path) -> N
         run(GOLDENS / golden, tmp_path, **{**PLAIN, "operators": [{"operator": "main", "states": [state]}]})
 
 
+@pytest.mark.parametrize(
+    ("told", "is_refused"),
+    [
+        ("Map<String, Integer>", True),
+        ("Map<Long, Long>", True),
+        ("Map<String, Long>", False),
+        ("Map<String, Kryo<java.lang.Object>>", False),
+    ],
+)
+def test_a_map_of_another_type_than_the_class_has_is_refused(told: str, is_refused: bool) -> None:
+    """Where all maps are empty, no entry shows it."""
+    golden = "in-pojos-1.20-rocksdb"
+    jar = Path(__file__).parents[1] / "kryo" / "totals-classes.jar"
+    state = moved("totals", golden, map_type=told)
+    values = {"source": str(GOLDENS / golden), "target": "/new", **PLAIN, "classes": [str(jar)]}
+    plan = planned({**values, "operators": [{"operator": "main", "states": [state]}]})
+    if is_refused:
+        with pytest.raises(PlanError, match=r"--as says .* in the jar has java\.util\.Map<.*Long> counts"):
+            resolve(plan, open_source(plan))
+    else:
+        resolve(plan, open_source(plan))
+
+
 def sections(golden: str, name: str) -> tuple[PojoMapType, list[Section]]:
     """The sections of a state, and the type by which its maps are found."""
     plan = planned(

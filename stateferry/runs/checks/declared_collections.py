@@ -12,19 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from flinkstate.basics.did_you_mean import there_are
-from flinkstate.classfiles.class_file import Member
+from flinkstate.classfiles.class_file import ENUM
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError, UsageError
-from flinkstate.kryo.job_pojos import collection_of_flink_2
+from flinkstate.kryo.job_pojos import collection_of_flink_2, descriptor_of, known_type
 from flinkstate.kryo.reading import declared_reading
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import has_scala, with_classes, with_opaque
-from flinkstate.serializers.type_text import parse_type_text
+from flinkstate.serializers.type_text import parse_type_text, type_text
 from flinkstate.serializers.types import (
     DeclaredKryoType,
+    EnumType,
     FlinkType,
     KryoCollectionType,
     KryoType,
@@ -46,6 +46,7 @@ from flinkstate.serializers.types import (
 from stateferry.changes.upgrade.nullable_maps import has_objects
 from stateferry.runs.checks.declarations import KEY, Declarations
 from stateferry.runs.checks.declared_scala import declared_scala
+from stateferry.runs.checks.field_in_class import contradiction, field_in_class
 from stateferry.verdict.declarations import INTERFACES
 
 # All objects of classes are Kryo's there.
@@ -88,12 +89,12 @@ def declared_in_vain(
             )
 
 
-# A path, what is there, and the POJO of whose fields it is one, with the name of the field.
-Place = tuple[str, FlinkType, tuple[PojoType, str] | None]
+# A path, what is there, and if it is a field of a POJO, the class and the name of the field.
+Place = tuple[str, FlinkType, tuple[str, str] | None]
 
 
 def open_places(
-    type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | None = None, *, back: bool = False
+    type_: FlinkType, path: str, of_pojo: tuple[str, str] | None = None, *, back: bool = False
 ) -> Iterator[Place]:
     """Yields the collections whose serializer depends on the declaration, where this can be known.
 
@@ -111,7 +112,7 @@ def open_places(
             yield from open_places(element, path, back=back)
         case PojoType(fields=fields):
             for one in fields:
-                yield from open_places(one.type, f"{path}.{one.name}", (type_, one.name), back=back)
+                yield from open_places(one.type, f"{path}.{one.name}", (type_.class_name, one.name), back=back)
             for subclass in (one for one in type_.subclasses if isinstance(one, PojoType)):
                 yield from open_places(subclass, f"{path}.{subclass.class_name}", back=back)
         case TupleType() | RowType():
@@ -153,10 +154,7 @@ def declared_type(type_: FlinkType, path: str, declared: Declarations) -> FlinkT
     for place, kryo, of_pojo in open_places(type_, path):
         assert isinstance(kryo, KryoType)
         rest.remove(kryo)
-        text, of_class = declared.texts.get(place), None
-        if text is None and of_pojo is not None:
-            of_class = _of_class(kryo, *of_pojo, place, declared)
-        by_path[place] = of_class or _declared(kryo, text, place, declared)
+        by_path[place] = _stored(kryo, of_pojo, place, declared)
     declared.problems.extend(undecided(declared.where(path), one) for one in rest)
     return with_places(type_, path, by_path)
 
@@ -211,18 +209,32 @@ def interfaces_in(type_: FlinkType | None) -> Iterator[KryoType]:
     yield from found
 
 
-def _of_class(kryo: KryoType, pojo: PojoType, field: str, place: str, declared: Declarations) -> OpaqueType | None:
-    """Returns how Flink 2 stores a collection in a field of a POJO; None if no class that is known says it."""
-    member = _field_of(pojo, field, declared.job)
-    type_ = None if member is None else _type_of(member)
-    if member is None or type_ is None or type_.has_open_parts:
-        return None
+def _stored(kryo: KryoType, of_pojo: tuple[str, str] | None, place: str, declared: Declarations) -> OpaqueType:
+    """Returns how Flink 2 stores a collection: as a person says, or else the class; adds a problem if both differ."""
+    text = declared.texts.get(place)
+    found = None if of_pojo is None else field_in_class(*of_pojo, declared.job)
+    if found is None or found.type.has_open_parts:
+        return _declared(kryo, text, place, declared)
     try:
-        made = collection_of_flink_2(member, pojo.class_name, replace(kryo, classes=declared.job))
-        return kryo if made is None else _collection(kryo, made, declared.job)
+        made = collection_of_flink_2(found.member, found.class_name, replace(kryo, classes=declared.job))
+        of_class = kryo if made is None else _collection(kryo, made, declared.job)
     except RefusedError as error:
+        if text is not None:
+            return _declared(kryo, text, place, declared)
         declared.problems.append(f"{declared.where(place)}: {error}")
         return kryo
+    if text is None:
+        return of_class
+    told = _declared(kryo, text, place, declared)
+    # A new job may have given the field type arguments.
+    if found.is_certain and found.type.arguments and _made_by(told) != _made_by(of_class):
+        declared.problems.append(f"{declared.where(place)}: {contradiction(text, found)}")
+    return told
+
+
+def _made_by(type_: OpaqueType) -> FlinkType | None:
+    """The serializer of Flink 2's own, None if Kryo 5 writes the values."""
+    return type_.made if isinstance(type_, KryoCollectionType) else None
 
 
 def _declared(kryo: KryoType, text: str | None, place: str, declared: Declarations) -> OpaqueType:
@@ -258,6 +270,8 @@ def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
         raise UsageError(f"--declared: expected {2 if name == 'Map' else 1} type arguments, found {text!r}")
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
         return _by_kryo_5(name, texts, kryo)
+    for part in parts:
+        _expect_by_kryo(part, kryo.classes)
     made: FlinkType
     if name == "Map":
         map_ = of_the_job(MapType(*parts), kryo, of_flink_2=True)
@@ -267,6 +281,17 @@ def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
     else:
         made = ListType(NullableType(of_the_job(ListType(parts[0]), kryo, of_flink_2=True).element, 0))
     return _collection(kryo, NullableType(made, 0), kryo.classes)
+
+
+def _expect_by_kryo(part: FlinkType, job: JobClasses | None) -> None:
+    """Refuses a class told as Kryo's for which Flink has a serializer. A job may have Kryo write all of its POJOs."""
+    name = part.class_name if isinstance(part, KryoType) else ""
+    known = None if job is None else job.classes.get(name)
+    instead = known_type(descriptor_of(name)) if name else None
+    if known is not None and known.access & ENUM and not known.for_flink:
+        instead = EnumType(name, known.constants)
+    if instead is not None:
+        raise RefusedError(f"--declared says Kryo<{name}>, but Flink has a serializer for it: say {type_text(instead)}")
 
 
 def _collection(kryo: KryoType, made: FlinkType, job: JobClasses | None) -> KryoCollectionType:
@@ -306,29 +331,3 @@ def _split(arguments: str) -> list[str]:
         else:
             found[-1] += one
     return found
-
-
-def text_of_class(pojo: PojoType, field: str, job: JobClasses | None) -> str | None:
-    """What the class of the POJO says of the field, if it is known."""
-    member = _field_of(pojo, field, job)
-    type_ = None if member is None else _type_of(member)
-    return None if type_ is None else _text(type_)
-
-
-def _field_of(pojo: PojoType, field: str, job: JobClasses | None) -> Member | None:
-    if job is None or pojo.class_name not in job.classes:
-        return None
-    known = (job.classes[name] for name in job.superclasses(pojo.class_name) if name in job.classes)
-    return next((member for one in known for member in one.fields if member.name == field), None)
-
-
-def _type_of(field: Member) -> JavaType | None:
-    try:
-        return parse_type(field.signature or field.descriptor)
-    except ValueError:
-        return None
-
-
-def _text(type_: JavaType) -> str:
-    inner = ", ".join(map(_text, type_.arguments))
-    return f"{type_.name}<{inner}>" if inner else type_.name

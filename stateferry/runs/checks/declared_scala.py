@@ -38,6 +38,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from stateferry.runs.checks.declarations import KEY, Declarations
+from stateferry.runs.checks.field_in_class import field_in_class
 from stateferry.verdict.removed import has_no_value, may_become_one, suggestion
 
 _T = TypeVar("_T")
@@ -118,6 +119,8 @@ def _not_of_class(source: CaseClassType, pojo: PojoType, job: JobClasses | None)
             yield f"{what} is {type_name(stored)}, and not {type_name(made)}"
         elif len(fields[one.name]) == 1 and isinstance(parts[one.name], OptionType | NullableType):
             yield f"{what} is of a primitive type, which can't be null: declare it as {type_name(made)}"
+        elif stored is None and (found := field_in_class(pojo.class_name, one.name, job)) and not found.may_be(made):
+            yield f"{what} is {found.text} in the jar, and not {type_name(made)}"
 
 
 def what_to_say(type_: FlinkType, operator: str, path: str) -> str:

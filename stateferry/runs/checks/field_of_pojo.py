@@ -13,7 +13,9 @@ from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.type_parts import map_fields, map_of
+from flinkstate.serializers.type_text import parse_map_type
 from flinkstate.serializers.types import FlinkType, KryoType, PojoMapType, PojoType, simple_name, type_name
+from stateferry.runs.checks.field_in_class import other_map
 from stateferry.runs.plan.planned_states import StatePlan
 
 
@@ -23,6 +25,9 @@ def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator, job
         return
     where = f"state {legacy.name} of operator {operator.label}"
     pojo = legacy.value
+    if state.map_type is not None and isinstance(pojo, KryoType | PojoType):
+        told = parse_map_type(state.map_type)
+        yield from (f"{where}: {why}" for why in other_map(told, pojo.class_name, state.field, job, widen=state.widen))
     if legacy.kind is StateKind.VALUE and isinstance(pojo, KryoType):
         yield from (f"{where}: {why}" for why in _problems_of_object(pojo, state.field, job))
         return

@@ -32,9 +32,9 @@ from stateferry.runs.checks.declared_collections import (
     collections_of_flink_2,
     names_of,
     open_places,
-    text_of_class,
     with_places,
 )
+from stateferry.runs.checks.field_in_class import FieldInClass, contradiction, field_in_class
 from stateferry.runs.plan.plan import MigrationPlan
 
 # Types that Flink 1.20 has no serializers for.
@@ -79,10 +79,13 @@ class WayBack:
         for place, part, of_pojo in open_places(type_, path, back=True):
             assert isinstance(part, NullableType)
             told, named = declared.texts.get(place), f"{declared.operator.label}/{place}"
-            text = told or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
+            of_class = None if of_pojo is None else field_in_class(*of_pojo, self.job)
+            text = told or (None if of_class is None else of_class.text)
             name = _declared(part, text, named, declared.problems)
             if told is not None:
                 declared.problems.extend(_told_wrongly(part, told, named))
+            if told and of_class and of_class.is_certain and _other_name(part, name, of_class):
+                declared.problems.append(f"{declared.where(place)}: {contradiction(told, of_class)}")
             of_job = with_classes(part, self.job)
             assert isinstance(of_job, NullableType)
             by_path[place] = KryoCollectionType.of(self._kryo(name), of_job)
@@ -135,6 +138,11 @@ def _declared(part: NullableType, text: str | None, place: str, problems: list[s
         )
         return names[0]
     return declared
+
+
+def _other_name(part: NullableType, name: str, of_class: FieldInClass) -> bool:
+    """Whether the class of a POJO has a collection of another name than a person says."""
+    return of_class.name != name and of_class.name in names_of(part)
 
 
 def _told_wrongly(part: NullableType, text: str, place: str) -> Iterator[str]:
