@@ -93,7 +93,7 @@ def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -
 
 
 def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
-    found, name, place = sampled.found, kryo.class_name, part.place
+    found, name, place = sampled.found.as_of_the_jdk(), kryo.class_name, part.place
     read = _values_read(sampled)
     classes = _classes(sampled)
     are_alike, unknown = _are_alike(kryo, classes), _unknown_alone(kryo, classes)
@@ -115,7 +115,7 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
         reason = f"it isn't known whether Kryo 5 reads its {place.value}s of {unknown} as Kryo 2 wrote them ({read})"
         return Finding(Outcome.UNKNOWN, reason, TRY_IT)
     if found.kryo.get("2") and not are_alike:
-        finding = _differing(place, _most_telling(kryo, found.classes.values()), read)
+        finding = _differing(place, _most_telling(kryo, found.classes.values()), read, sampled)
         alone = place is Place.VALUE and isinstance(part.type, KryoType)
         is_certain = alone and _loses_an_entry(found) and not _not_made_again(kryo, found)
         return replace(finding, or_else=None) if is_certain else finding
@@ -130,11 +130,10 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     if _is_nothing(sampled):
         return _by_declaration(place, kryo) if difference(name) is not None else _none_read(place)
     if not sampled.whole and (differing := [one for one in classes if difference(one) is not None]):
-        reason = (
-            f"both Kryos write the {place.value}s of {_shown(differing[0])} that were read alike, but not all others"
-        )
+        shown = _met(sampled, differing[0])
+        reason = f"both Kryos write the {place.value}s of {shown} that were read alike, but not all others"
         return Finding(Outcome.UNKNOWN, f"{reason} ({read})", _READ_ALL)
-    shown = ", ".join(map(_shown, classes)) or "only nulls"
+    shown = ", ".join(_met(sampled, one) for one in classes) or "only nulls"
     return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
 
 
@@ -309,7 +308,8 @@ def _unstable_key(place: Place, kryo: KryoType) -> Finding:
 
 
 def _classes(sampled: Sampled) -> list[str]:
-    found = dict.fromkeys(one for there in sampled.found.classes.values() for one in there if one != NULL)
+    places = sampled.found.as_of_the_jdk().classes.values()
+    found = dict.fromkeys(one for there in places for one in there if one != NULL)
     return list(dict.fromkeys((*found, *sampled.two_meanings)))
 
 
@@ -319,14 +319,14 @@ def _most_telling(kryo: KryoType, places: Iterable[dict[str, int]]) -> list[str]
     return [one for one in names if one != NULL and not _are_alike(kryo, [one])] or [kryo.class_name]
 
 
-def _differing(place: Place, names: list[str], read: str) -> Finding:
-    name = names[0]
+def _differing(place: Place, names: list[str], read: str, sampled: Sampled | None = None) -> Finding:
+    name, shown = names[0], [_shown(one) if sampled is None else _met(sampled, one) for one in names]
     outcome, or_else = outcomes_of(name)
     if or_else is None and any(Outcome.FAILS in outcomes_of(one) for one in names[1:]):
         or_else = Outcome.FAILS
     what = difference(name) or "they come back as other values, or can't be read any more"
-    more = "" if len(names) == 1 else f" (they hold {', '.join(map(_shown, names[1:]))} too)"
-    reason = f"Kryo 5 reads the bytes that Kryo 2 wrote of {_shown(name)} in another way{more}: {what}"
+    more = "" if len(names) == 1 else f" (they hold {', '.join(shown[1:])} too)"
+    reason = f"Kryo 5 reads the bytes that Kryo 2 wrote of {shown[0]} in another way{more}: {what}"
     reason += f" ({read})" if read else ""
     if place.is_key:
         reason += f". The job finds nothing under a {place.value} whose bytes are others"
@@ -353,3 +353,10 @@ def _values(sampled: Sampled) -> str:
 def _shown(name: str) -> str:
     known = name.startswith(("java.", "org.apache.flink."))
     return simple_name(name) if known else name
+
+
+def _met(sampled: Sampled, name: str) -> str:
+    """How a class is shown, with collections of the job in place of that of the JDK as which Kryo writes them."""
+    found = sampled.found
+    met = dict.fromkeys(one for there in found.classes.values() for one in there if found.like.get(one, one) == name)
+    return ", ".join(map(_shown, met or [name]))

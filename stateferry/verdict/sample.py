@@ -126,7 +126,7 @@ class _Serializer:
 
     def result(self, whole: bool) -> Sampled:
         found, whole = self.classes.found(inside=True), whole and self.why_not is None
-        return Sampled(found.as_of_the_jdk(), whole, self.two_meanings, self.why_not, self.other_bytes)
+        return Sampled(found, whole, self.two_meanings, self.why_not, self.other_bytes)
 
 
 @dataclass(slots=True)

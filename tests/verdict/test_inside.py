@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flinkstate.classfiles.class_file import PUBLIC
+from flinkstate.classfiles.class_file import PUBLIC, ClassFile
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import AVRO_ARRAY, kryo_snapshot
@@ -135,6 +135,30 @@ def test_classes_at_any_depth_decide(
     said = finding_of(Part(place, _OBJECT), journey, finder.results(whole=True))
     assert said is not None
     assert (said.outcome, names in said.reason) == (outcome, True), said
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (("a.Lru",), "wrote of a.Lru in another way: each map comes back without one of its entries"),
+        (("java.util.LinkedHashMap", "a.Lru"), "wrote of LinkedHashMap, a.Lru in another way: each map"),
+        (("a.Steps",), "wrote of a.Steps in another way: each collection comes back"),
+        (("java.util.ArrayList",), "wrote of ArrayList in another way: each collection comes back"),
+    ],
+)
+def test_collections_of_the_job_are_named(values: tuple[str, ...], shown: str) -> None:
+    """Kryo writes them as those of the JDK that they extend, and what becomes of them is the same."""
+    above = {"a.Lru": "java.util.LinkedHashMap", "a.Steps": "java.util.ArrayList"}
+    job = {name: ClassFile(name, one, (), PUBLIC, (), None, False) for name, one in above.items()}
+    kryo = KryoType("java.lang.Object", classes=JobClasses("digest", job))
+    content = {"LinkedHashMap": _A + b"\x09\x02", "Lru": _A + b"\x09\x02", "ArrayList": _A, "Steps": _A}
+    raw = [_of_class(name) + b"\x01" + content[name.rpartition(".")[2]] for name in values]
+    ends = np.cumsum([len(one) for one in raw])
+    finder = Finder(kryo, five=False, most=10)
+    finder.add_whole(np.frombuffer(bytearray(b"".join(raw)), np.uint8), np.append(0, ends[:-1]), ends)
+    said = finding_of(Part(Place.VALUE, kryo), _ONE_TO_TWO, finder.results(whole=True))
+    assert said is not None
+    assert (said.outcome, shown in said.reason) == (Outcome.WRONG, True), said
 
 
 @pytest.mark.parametrize(("others", "outcome"), [([], Outcome.UNKNOWN), ([_OPTIONAL + _MAP], Outcome.WRONG)])
