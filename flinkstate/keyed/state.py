@@ -18,11 +18,10 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.keyed.user_keys import why_no_user_key
-from flinkstate.kryo.job_pojos import map_fields_of
+from flinkstate.kryo.map_fields import map_fields
 from flinkstate.serializers.type_parts import (
     fixed_length,
     kept_by_kryo,
-    map_fields,
     map_of,
     may_be_of_fixed_length,
     opaque_parts,
@@ -156,7 +155,7 @@ class KeyedState:
         if opaque := (*opaque_parts(self.key), *opaque_parts(self.namespace)):
             return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
         if isinstance(self.value, OpaqueType) and self.map_type is None:
-            return f"its value is {self.value.class_name}, {self.value.reason}{_by_field(map_fields_of(self.value))}"
+            return f"its value is {self.value.class_name}, {self.value.reason}{_by_field(map_fields(self.value))}"
         if self.map_type is None:
             return f"a ValueState<{self.type_name}>, not of a map{_by_field(map_fields(self.value))}"
         if opaque := self._without_end:

@@ -27,7 +27,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import expect_plain, interfaces, why_not_read
+from flinkstate.classfiles.plain_classes import interfaces, why_not_read
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.known_class_parts import PARTS
@@ -40,7 +40,6 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
-    OpaqueType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -152,21 +151,6 @@ def stored_fields(name: str, job: JobClasses) -> tuple[tuple[Member, str], ...]:
     """Returns the fields of a class and its superclasses that Flink stores, with the class that declares each."""
     chain = tuple(job.classes[one] for one in job.superclasses(name) if one in job.classes)
     return tuple((field, one.name) for one in chain for field in one.fields if not field.access & (STATIC | TRANSIENT))
-
-
-def map_fields_of(type_: OpaqueType) -> tuple[str, ...]:
-    """Returns the fields of objects by Kryo that are maps by what their classes are called, if the class is known.
-
-    An object that Kryo doesn't write by its fields, such as one that is a map itself, has none there.
-    """
-    if not isinstance(type_, KryoType) or type_.classes is None or type_.class_name not in type_.classes.classes:
-        return ()
-    try:
-        expect_plain(type_.classes, type_.classes.superclasses(type_.class_name), dict(type_.defaults))
-    except RefusedError:
-        return ()
-    fields = stored_fields(type_.class_name, type_.classes)
-    return tuple(sorted(field.name for field, _ in fields if field.descriptor.endswith("Map;")))
 
 
 def pojo_type(class_name: str, kryo: KryoType, *, of_flink_2: bool) -> PojoType:

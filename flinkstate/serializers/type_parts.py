@@ -23,7 +23,6 @@ from flinkstate.serializers.types import (
     OptionType,
     PojoField,
     PojoMapType,
-    PojoType,
     RowType,
     Scalar,
     ScalaType,
@@ -143,17 +142,6 @@ def kryo_map_of(type_: FlinkType | None) -> KryoMapType | None:
     """Returns how the map by Kryo is stored that each value of this type is or has in a field; None without one."""
     inner = type_.map if isinstance(type_, PojoMapType) else type_
     return inner if isinstance(inner, KryoMapType) else None
-
-
-def map_fields(type_: FlinkType | None) -> tuple[str, ...]:
-    """Returns the names of the fields of a POJO that are maps; those by Kryo by what their classes are called."""
-    if not isinstance(type_, PojoType):
-        return ()
-    return tuple(
-        part.name
-        for part in type_.fields
-        if map_of(part.type) is not None or (isinstance(part.type, KryoType) and "Map" in part.type.class_name)
-    )
 
 
 def is_of_scala(type_: FlinkType | None) -> bool:

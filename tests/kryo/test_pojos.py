@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.classfiles.class_file import ABSTRACT, PUBLIC, ClassFile, Member
+from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, PUBLIC, ClassFile, Member
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
-from flinkstate.kryo.job_pojos import map_fields_of, pojo_type, why_no_pojo
+from flinkstate.kryo.job_pojos import pojo_type, why_no_pojo
+from flinkstate.kryo.map_fields import map_fields
 from flinkstate.kryo.places_in_maps import places_of
 from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import of_the_job
@@ -242,12 +244,44 @@ def test_of_a_class_that_is_a_map_itself_it_is_said() -> None:
         for name, interfaces in (("com.acme.Plain", ()), ("com.acme.Json", ("java.util.Map",)))
     )
     job = JobClasses("maps", {one.name: one for one in (plain, json)})
-    assert map_fields_of(KryoType("com.acme.Plain", classes=job)) == ("map",)
-    assert map_fields_of(KryoType("com.acme.Json", classes=job)) == ()
+    assert map_fields(KryoType("com.acme.Plain", classes=job)) == ("map",)
+    assert map_fields(KryoType("com.acme.Json", classes=job)) == ()
     type_ = parse_map_type("Map<String,Kryo<com.acme.Json>>")
     places_of(type_, class_table(KryoType("java.util.HashMap", classes=job)))
     with pytest.raises(RefusedError, match=r"no class becomes Json.*give its jar: --classes"):
         places_of(type_, class_table(KryoType("java.util.HashMap")))
+
+
+@pytest.mark.parametrize(
+    ("above", "interfaces", "access", "has_arguments", "of_object", "of_pojo"),
+    [
+        ("java.util.LinkedHashMap", (), 0, False, True, True),
+        ("java.lang.Object", ("java.util.Map",), 0, False, True, True),
+        ("java.lang.Object", ("java.util.SortedMap",), INTERFACE | ABSTRACT, False, True, True),
+        ("java.util.Properties", (), 0, False, True, True),
+        # Kryo writes no tag of a final class in an object, so nothing is taken out there.
+        ("java.util.HashMap", (), FINAL, False, False, True),
+        ("java.util.HashMap", (), 0, True, False, True),
+        ("java.util.ArrayList", (), 0, False, False, False),
+        ("java.lang.Object", ("java.util.Set",), 0, False, False, False),
+        ("java.util.TreeMap", (), 0, False, False, False),
+        ("java.lang.Object", (), 0, False, False, False),
+    ],
+)
+def test_fields_of_maps_of_the_job_are_named(
+    above: str, interfaces: tuple[str, ...], access: int, has_arguments: bool, of_object: bool, of_pojo: bool
+) -> None:
+    """Whatever the class is called: a run takes the map out of such a field."""
+    name, signature = "com.acme.HeatMap", "Lcom/acme/HeatMap<Ljava/lang/String;>;" if has_arguments else None
+    fields = (Member("heat", "Lcom/acme/HeatMap;", PUBLIC, signature), Member("no", "J", PUBLIC))
+    holder = ClassFile("com.acme.Room", "java.lang.Object", (), PUBLIC, fields, None, False)
+    heat = ClassFile(name, above, interfaces, PUBLIC | access, (), None, False)
+    job = JobClasses("maps", {one.name: one for one in (holder, heat)})
+    room = KryoType("com.acme.Room", classes=job)
+    assert map_fields(room) == (("heat",) if of_object else ())
+    assert not of_object or class_table(room).job.parts["com.acme.Room"][0].kind == codes.TAGGED_PART
+    pojo = PojoType("com.acme.Room", (PojoField("heat", KryoType(name, classes=job)), PojoField("no", Scalar.LONG)))
+    assert map_fields(pojo) == (("heat",) if of_pojo else ())
 
 
 def test_a_class_that_extends_a_map_of_the_jdk_is_no_pojo() -> None:

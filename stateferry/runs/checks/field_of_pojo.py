@@ -10,9 +10,10 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.keyed.state import KeyedState, StateKind, without_end
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
+from flinkstate.kryo.map_fields import map_fields
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.type_parts import map_fields, map_of
+from flinkstate.serializers.type_parts import map_of, with_classes
 from flinkstate.serializers.type_text import parse_map_type
 from flinkstate.serializers.types import FlinkType, KryoType, PojoMapType, PojoType, simple_name, type_name
 from stateferry.runs.checks.field_in_class import other_map
@@ -41,7 +42,7 @@ def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator, job
         return
     type_ = fields[state.field]
     if map_of(type_) is None and not isinstance(type_, KryoType):
-        maps = ", ".join(map_fields(pojo)) or "none"
+        maps = ", ".join(map_fields(with_classes(pojo, job))) or "none"
         yield (
             f"{where}: field {state.field} is a {type_name(type_)}, not a map. Fields of {pojo.class_name} that are "
             f"maps: {maps}"
