@@ -36,6 +36,12 @@ CONSTRUCTOR = "<init>"
 _CALLS = tuple(bytes([code]) for code in (0xB2, *range(0xB6, 0xBB)))
 _TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 
+# What `written_by_kryo` has, where it is other in another class.
+_WRITTEN = (
+    *("another superclass", "other interfaces of java.util", "other modifiers", "other constants", "other fields"),
+    "other use of Kryo's classes",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -52,9 +58,10 @@ class ClassFile:
     """A class, its names with dots.
 
     `declared` is its access as the source has it. `for_kryo` says whether it mentions classes of Kryo, which may change
-    its bytes; `for_flink` the same of Flink's annotation `TypeInfo`. `differs`: another jar has a class of this name of
-    which Kryo would write other bytes, or one with another schema. `texts` are the strings in the code of a class that
-    Avro's compiler made. `constructed_by_calls` says that a constructor may do more than set fields.
+    its bytes; `for_flink` the same of Flink's annotation `TypeInfo`. `differs` says what is other in a class of this
+    name in another jar, of which Kryo would write other bytes, or which has another schema. `texts` are the strings in
+    the code of a class that Avro's compiler made. `constructed_by_calls` says that a constructor may do more than set
+    fields.
     """
 
     name: str
@@ -67,7 +74,7 @@ class ClassFile:
     methods: tuple[Member, ...] = ()
     declared: int = 0
     for_flink: bool = False
-    differs: bool = False
+    differs: str = ""
     texts: tuple[str, ...] = ()
     constructed_by_calls: bool = False
 
@@ -79,6 +86,13 @@ class ClassFile:
         access = self.access & (FINAL | INTERFACE | ABSTRACT | ENUM)
         interfaces = {one for one in self.interfaces if one.startswith("java.util.")}
         return self.superclass, interfaces, access, self.constants, fields, self.for_kryo
+
+    def other_in(self, other: ClassFile) -> str:
+        """Says what is other in a class of the same name, if Kryo writes other bytes of it or its schema is other."""
+        both = zip(_WRITTEN, self.written_by_kryo, other.written_by_kryo, strict=True)
+        found = [what for what, mine, its in both if mine != its]
+        found += ["another schema"] if self.texts != other.texts else []
+        return " and ".join(found)
 
     @property
     def constants(self) -> tuple[str, ...]:

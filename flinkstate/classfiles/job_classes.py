@@ -101,10 +101,9 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
                 raise RefusedError(f"{place}: more than {_MOST_CLASSES:,} classes, or {_MOST_BYTES:,} bytes of them")
             found = parse_class(data, f"{place}!{name}")
             first = classes.setdefault(found.name, found)
-            is_alike = first.written_by_kryo == found.written_by_kryo and first.texts == found.texts
-            differs = not first.differs and not is_alike
+            differs = "" if first.differs else first.other_in(found)
             if differs:
-                classes[found.name] = replace(first, differs=True)
+                classes[found.name] = replace(first, differs=differs)
             if differs or first is found:
                 digest.update(len(data).to_bytes(8, "big") + data)
         if total == before:

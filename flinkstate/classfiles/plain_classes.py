@@ -119,7 +119,8 @@ def _expect_no_other_serializer(
             raise RefusedError(f"it implements {one}, which is not read from the jars")
     for found in (job.classes[name] for name in chain[:-1]):
         if found.differs:
-            raise RefusedError("two of the jars have it, with other fields or constants")
+            which = "it" if found.name == chain[0] else f"its superclass {found.name}"
+            raise RefusedError(f"two of the jars have {which}, with {found.differs}")
         if found.for_kryo:
             raise RefusedError("it mentions classes of Kryo, such as annotations")
 

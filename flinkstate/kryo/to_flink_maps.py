@@ -93,8 +93,8 @@ def of_the_job(collection: _Collection, kryo: KryoType, *, of_flink_2: bool) -> 
         found = None if kryo.classes is None else kryo.classes.classes.get(class_name)
         if found is not None and found.differs:
             raise RefusedError(
-                f"two of the jars have {class_name}, with other fields or constants: give that of the job that took "
-                "the savepoint alone (--classes)"
+                f"two of the jars have {class_name}, with {found.differs}: give that of the job that took the "
+                "savepoint alone (--classes)"
             )
         return found
 

@@ -10,11 +10,12 @@ import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flinkstate.classfiles import job_classes as limits
-from flinkstate.classfiles.class_file import ENUM, INTERFACE, PUBLIC, STATIC, ClassFile, Member, parse_class
+from flinkstate.classfiles.class_file import ABSTRACT, ENUM, INTERFACE, PUBLIC, STATIC, ClassFile, Member, parse_class
 from flinkstate.classfiles.constructors import may_lack_fields
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.classfiles.signatures import JavaType, parse_type
@@ -231,6 +232,37 @@ def test_a_collection_of_the_job_is_read_as_one_of_the_jdk(
         assert collection_of("com.acme.Rule", job) == collection
         if collection is None:
             kryo_fields("com.acme.Rule", job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"interfaces": ("com.acme.Named",), "methods": (Member("run", "()V", PUBLIC),)}, ""),
+        ({"superclass": "java.util.TreeMap"}, "another superclass"),
+        ({"interfaces": ("java.util.Map",)}, "other interfaces of java.util"),
+        ({"access": PUBLIC | ABSTRACT}, "other modifiers"),
+        ({"fields": (Member("RED", "La;", PUBLIC | STATIC | ENUM),)}, "other constants and other fields"),
+        ({"fields": (Member("amount", "I", 2),)}, "other fields"),
+        ({"for_kryo": True}, "other use of Kryo's classes"),
+        ({"texts": ("{}",)}, "another schema"),
+    ],
+)
+def test_what_differs_in_another_jar_is_said(changes: dict[str, Any], said: str) -> None:
+    one = _one_class((), Member("amount", "J", 2), superclass="java.util.HashMap").classes["com.acme.Rule"]
+    assert one.other_in(replace(one, **changes)) == said
+
+
+def test_a_class_with_another_superclass_in_another_jar_is_refused_by_it(tmp_path: Path) -> None:
+    """So are its subclasses."""
+    for folder, superclass in (("old", "java/util/HashMap"), ("new", "java/util/LinkedHashMap")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "Cache.class").write_bytes(small_class("Cache", superclass))
+        (tmp_path / folder / "Small.class").write_bytes(small_class("Small", "Cache"))
+    table = job_table(read_job_classes([str(tmp_path / "old"), str(tmp_path / "new")]), {})
+    differs = "with another superclass"
+    assert table.reasons["Cache"] == f"two of the jars have it, {differs}"
+    assert table.reasons["Small"] == f"two of the jars have its superclass Cache, {differs}"
 
 
 def test_a_constructor_that_only_sets_fields_puts_no_entries() -> None:

@@ -124,7 +124,7 @@ def test_types_are_proposed_and_have_a_notation() -> None:
 def test_an_enum_that_is_another_one_in_another_jar_is_read_by_neither(tmp_path: Path) -> None:
     """Kryo writes the number of a constant: by the new job's jar RED could be BLUE."""
     jar, color = FOLDER / "kept-classes.jar", "stateferry.kryo.KryoThings$Color"
-    differently = "with other fields or constants"
+    differently = "with other constants"
     file = f"{color.replace('.', '/')}.class"
     with zipfile.ZipFile(jar) as classes_:
         data = classes_.read(file)

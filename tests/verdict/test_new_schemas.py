@@ -161,7 +161,7 @@ def test_a_schema_that_is_not_known() -> None:
     for other in (
         replace(same, texts=()),
         replace(same, superclass="java.lang.Object"),
-        replace(same, differs=True),
+        replace(same, differs="another schema"),
         compiled(record(N), json.dumps(record(N))),
         compiled(record(N) | {"name": "Other"}),
         compiled(record(n("nowhere"))),
