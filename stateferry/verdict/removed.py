@@ -13,6 +13,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    MapType,
     OptionType,
     Scalar,
     TraversableType,
@@ -41,29 +42,48 @@ def finding_of(part: Part, journey: Journey) -> Finding | None:
 
 
 def _advice(part: Part) -> str:
-    text = None if part.place is Place.NAMESPACE else suggestion(part.type, is_key=part.place is Place.KEY)
-    if text is None:
+    """Says what to declare of the part; of a map of Flink's own the keys and the values have a line each."""
+    whole, by_key = "operator/state", "operator/state.(key)"
+    match part:
+        case Part(Place.VALUE, MapType(key, value)):
+            told = {by_key: key, whole: value}
+        case Part(Place.KEY):
+            told = {"operator/(key)": part.type}
+        case _:
+            told = {by_key if part.place is Place.USER_KEY else whole: part.type}
+    told = {place: type_ for place, type_ in told.items() if has_scala(type_)}
+    texts = [
+        suggestion(type_, is_key=part.place is Place.KEY, is_user_key=place == by_key) for place, type_ in told.items()
+    ]
+    if part.place is Place.NAMESPACE or None in texts:
         return _BEFORE
-    places = {Place.KEY: "operator/(key)", Place.USER_KEY: "operator/state.(key)"}
-    place = places.get(part.place, "operator/state")
+    options = " and ".join(f"--declared '{place}=...'" for place in told)
+    says = "which says as what the new job declares it" if len(told) == 1 else "which say as what it declares them"
     return (
-        f"write the savepoint for Flink 2: stateferry run --to flink-2, with --declared '{place}=...', which says as "
-        f"what the new job declares it, such as {text}"
+        f"write the savepoint for Flink 2: stateferry run --to flink-2, with {options}, {says}, such as "
+        f"{' and '.join(map(str, texts))}"
     )
 
 
-def suggestion(type_: FlinkType, *, is_key: bool = False) -> str | None:
+def suggestion(type_: FlinkType, *, is_key: bool = False, is_user_key: bool = False) -> str | None:
     """Returns as what a new job may declare a value of flink-scala; None if it can't be rewritten.
 
-    An operator's key (`is_key`) can be, if its hash in the new job is known.
+    An operator's key (`is_key`) can be, if its hash in the new job is known, and a user key, if it has an order.
     """
     if not has_scala(type_) or opaque_parts(type_) or (is_key and (has_no_value(type_) or not _has_known_hash(type_))):
         return None
-    parts = with_parts(type_)
+    parts = tuple(with_parts(type_))
     if any(isinstance(one, EitherType) and one.class_name == SCALA_TRY for one in parts):
+        return None
+    if is_user_key and any(isinstance(one, TraversableType) and not _has_order(one) for one in parts):
         return None
     text = _text(type_)
     return None if "\0" in text else text
+
+
+def _has_order(type_: TraversableType) -> bool:
+    """Java's sets and maps have none by which a job finds such a key again."""
+    return not any(one in type_.builder for one in ("Map", "Set"))
 
 
 def _has_known_hash(type_: FlinkType) -> bool:
@@ -72,9 +92,8 @@ def _has_known_hash(type_: FlinkType) -> bool:
             return 0 < len(fields) <= 25 and all(map(_has_known_hash, fields))
         case EitherType(left, right):
             return _has_known_hash(left) and _has_known_hash(right)
-        case TraversableType(element, builder):
-            # Java's sets and maps have no order by which a job finds such a key again.
-            return not any(one in builder for one in ("Map", "Set")) and _has_known_hash(element)
+        case TraversableType(element):
+            return _has_order(type_) and _has_known_hash(element)
         case OptionType(value):
             return _has_known_hash(value)
     return type_ is Scalar.UNIT or (unstable_reason(type_) is None and hash_is_certain(type_))

@@ -258,6 +258,14 @@ def test_nothing_is_suggested_for_what_is_not_rewritten() -> None:
     for inner in (OptionType(LONG), OptionType(STRING), OptionType(PAIR), Scalar.UNIT):
         assert suggestion(OptionType(inner)) is None
         assert suggestion(CaseClassType((LONG, OptionType(inner)), "A")) is None
+    for without_order in (
+        TraversableType(LONG, SET),
+        TraversableType(PAIR, MAP),
+        OptionType(TraversableType(LONG, SET)),
+    ):
+        assert suggestion(without_order) is not None
+        assert suggestion(without_order, is_user_key=True) is None
+    assert suggestion(TraversableType(LONG, LIST), is_user_key=True) == "Types.LIST<Long>"
     wide = suggestion(CaseClassType((LONG,) * 26, "com.acme.Wide"))
     assert wide is not None
     assert wide.startswith("Pojo<com.acme.Reading>(f0, f1")

@@ -126,7 +126,7 @@ def _not_of_class(source: CaseClassType, pojo: PojoType, job: JobClasses | None)
 def what_to_say(type_: FlinkType, operator: str, path: str) -> str:
     """Says how values of this type become values of Flink's own serializers."""
     is_key = path == KEY
-    text = suggestion(type_, is_key=is_key)
+    text = suggestion(type_, is_key=is_key, is_user_key=path.endswith(f".{KEY}"))
     if text is None:
         return (
             "they are not rewritten. Let the job, under Flink 1.20, move the state to types of Java, and take a "
