@@ -31,9 +31,8 @@ _DATABASE = "sqlite:////database/airflow.db?timeout=60"
 def test_airflows_parts_start_and_their_probes_find_them_well(images: dict[str, Image], tmp_path: Path) -> None:
     core = VALUES["config"]["core"]
     passwords = Path(core["simple_auth_manager_passwords_file"])
-    seen = {"logs": f"{VALUES['airflowHome']}/logs", "passwords": str(passwords.parent)}
-    seen |= {name: f"/{name}" for name in ("data", "database", "settings")}
-    for name in seen:
+    seen = {"passwords": str(passwords.parent), **{name: f"/{name}" for name in ("data", "database", "settings")}}
+    for name in (*seen, *_JOBS):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o777)
     lines = "".join(f"{name} = {value}\n" for name, value in core.items())
@@ -45,16 +44,21 @@ def test_airflows_parts_start_and_their_probes_find_them_well(images: dict[str, 
         mounts={inside: tmp_path / name for name, inside in seen.items()},
         environment=secret | {"AIRFLOW_HOME": VALUES["airflowHome"], "AIRFLOW_CONFIG": "/settings/airflow.cfg"},
     )
-    with Pod(tmp_path / "pod", [_API, *_JOBS]).running() as pod:
+    # The chart gives each of these pods an empty folder for its logs, and the API server's none.
+    logs = f"{VALUES['airflowHome']}/logs"
+    parts = {_API: container}
+    for job in _JOBS:
+        parts[job] = replace(container, host=job, mounts={**container.mounts, logs: tmp_path / job})
+    with Pod(tmp_path / "pod", list(parts)).running() as pod:
         made = pod.run(container, "airflow", "db", "migrate")
         assert made.returncode == 0, made.stdout[-3000:]
-        for part in (_API, *_JOBS):
-            pod.start(replace(container, host=part), "bash", "-c", f"exec airflow {part}")
+        for name, part in parts.items():
+            pod.start(part, "bash", "-c", f"exec airflow {name}")
         _wait_until_well(pod, container, "python3", "-c", _API_PROBE)
         api = Api(Settings(tmp_path / "passwords", tmp_path / "data", 8080))
         pod.on(_API, api.wait_for_dag, "state_migration")
-        for part, job in _JOBS.items():
-            _wait_until_well(pod, replace(container, host=part), "sh", "-c", f"{_PROBE} {job}")
+        for name, job in _JOBS.items():
+            _wait_until_well(pod, parts[name], "sh", "-c", f"{_PROBE} {job}")
 
 
 def _wait_until_well(pod: Pod, container: Container, *probe: str) -> None:
