@@ -36,8 +36,7 @@ from flinkstate.kryo.kernel_codes import (
 from flinkstate.kryo.objects import put_scalar
 from flinkstate.kryo.primitives import copy_bytes, read_flagged, varint
 
-# Classes whose parts the two Kryos store in another order or form.
-SAME_PARTS = 0
+# Classes whose parts the two Kryos store in another order or form; 0 is all others.
 UUID = 1
 DURATION = 2
 PERIOD = 3
@@ -51,8 +50,7 @@ OFFSET_DATE_TIME = 10
 ZONED_DATE_TIME = 11
 PATTERN = 12
 
-# Columns of `rows`: the rows of the classes that objects of `java.time` have inside.
-ROW_DATE = 0
+# Columns of `rows`: the rows of the classes that objects of `java.time` have inside. Column 0 is that of dates.
 ROW_TIME = 1
 ROW_DATE_TIME = 2
 ROW_OFFSET = 3

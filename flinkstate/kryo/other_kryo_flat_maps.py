@@ -15,15 +15,13 @@ from flinkstate.kryo.kernel_codes import MAP, NAMES, POSITION, SPARE
 from flinkstate.kryo.objects import read_class
 from flinkstate.kryo.primitives import HIGH, copy_bytes, varint
 
-# The tags of boxed primitives and Strings.
+# The tags of boxed primitives and Strings; 7 and 8 are those of Character and Short.
 _NULL = 0
 _INTEGER = 2
 _STRING = 3
 _FLOAT = 4
 _BOOLEAN = 5
 _BYTE = 6
-_CHARACTER = 7
-_SHORT = 8
 _LONG = 9
 _DOUBLE = 10
 LAST_FLAT_TAG = _DOUBLE

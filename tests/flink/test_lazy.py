@@ -19,7 +19,6 @@ from tests.support.verified_runs import verified
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
 
 Flink = Callable[[str], FlinkHarness]
-END_OF_TIME = 2**62
 
 
 @pytest.fixture(autouse=True)
