@@ -46,11 +46,15 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A type at a place of a state, with the snapshots of the serializers that the header has there."""
+    """A type at a place of a state, with the snapshots of the serializers that the header has there.
+
+    The keys of a broadcast state are in its elements.
+    """
 
     place: Place
     type: FlinkType
     snapshots: tuple[SerializerSnapshot, ...] = ()
+    of_broadcast_keys: bool = False
 
     def all_snapshots(self) -> Iterator[SerializerSnapshot]:
         """Yields the snapshots and all that are in them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.keyed.header import NAMESPACE_SERIALIZER, KeyedHeader, StateMeta
+from flinkstate.keyed.header import KEY_SERIALIZER, NAMESPACE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import Operator, OperatorHandle, Subtask
 from flinkstate.reading.reader import Savepoint
@@ -272,7 +272,8 @@ def _of_operator_state(
 def _element_parts(meta: StateMeta, classes: JobClasses | None) -> tuple[Part, ...]:
     """Returns the parts of an element; of a broadcast state its key, then its value, as their names go."""
     return tuple(
-        Part(Place.ELEMENT, with_classes(one.type, classes), (one,)) for _, one in sorted(meta.serializers, key=_name)
+        Part(Place.ELEMENT, with_classes(one.type, classes), (one,), name == KEY_SERIALIZER)
+        for name, one in sorted(meta.serializers, key=_name)
     )
 
 

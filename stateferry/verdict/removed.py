@@ -50,7 +50,7 @@ def _advice(part: Part) -> str:
         case Part(Place.KEY):
             told = {"operator/(key)": part.type}
         case _:
-            told = {by_key if part.place is Place.USER_KEY else whole: part.type}
+            told = {by_key if part.place is Place.USER_KEY or part.of_broadcast_keys else whole: part.type}
     told = {place: type_ for place, type_ in told.items() if has_scala(type_)}
     texts = [
         suggestion(type_, is_key=part.place is Place.KEY, is_user_key=place == by_key) for place, type_ in told.items()

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import PlanError
+from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import MAX_MILLISECONDS
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.versions import Line
 from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, OperatorState, State
 from tests.flink.judge import Change, Started, check_restored, upgraded
@@ -81,6 +84,12 @@ _CASES = {
     ),
     "void": _Case("ScalaTuple2<Unit,Long>", "Tuple2<Void, Long>", "Tuple2<Void,Long>", lambda v: [None, v[1]]),
 }  # fmt: skip
+
+
+def _advised(made: Made) -> dict[str, str]:
+    """What `check` says is to be done with each state."""
+    found = verdicts(Savepoint.open(str(made.path)), Asked(Line.TWO, everything=True))
+    return {one.state: one.finding.advice or "" for one in found}
 
 
 _TRIPLE, _ADDRESS = "ScalaTuple3<String,Integer,Option<Long>>", "Pojo<stateferry.flink.pojo.Address>({})"
@@ -210,6 +219,9 @@ def test_maps_are_migrated_in_the_same_run(
 
     old = job(lambda case: case.scala, "VALUE", "")
     made = started("1.20.0", True).make(old, tmp_path / "old")
+    advised = _advised(made)
+    assert all("--declared 'operator/state.(key)=...', which" in advised[f"{name} keys"] for name in by_key)
+    assert all("--declared 'operator/state=...', which" in advised[name] for name in by_value)
     told = _told(by_value) | {f"main/{name} keys.(key)": case.declared for name, case in by_key.items()}
     states = [
         {"legacy": state.name, "new": f"new {state.name}"} | ({"ttl_ms": "30d"} if ttl else {})
@@ -252,6 +264,9 @@ def test_operator_state(snappy: bool, started: Started, tmp_path: Path) -> None:
         return Job((Operator("plain", type="plain", operator_states=states), listener), parallelism=1, snappy=snappy)
 
     made = started("1.20.0", True).make(job(lambda case: case.scala), tmp_path / "old")
+    advised = _advised(made)
+    assert "--declared 'operator/state.(key)=...', which" in advised["keys"]
+    assert all("--declared 'operator/state=...', which" in advised[name] for name in (*cases, "broadcast"))
     told = _told({**cases, "broadcast": _CASES["pojo"]}, "plain") | {"plain/keys.(key)": _CASES["tuple"].declared}
     new = upgraded(made.path, tmp_path, True, declared=told)
     expected = _expected(made, new, {**cases, "broadcast": _CASES["pojo"]})

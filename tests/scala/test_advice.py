@@ -22,9 +22,9 @@ STRINGS = Scalar.STRING
 MAIN = Operator(bytes(16), 1, 128, "main")
 
 
-def advice(place: Place, type_: FlinkType) -> str:
+def advice(place: Place, type_: FlinkType, *, of_broadcast_keys: bool = False) -> str:
     scala = SerializerSnapshot("org.apache.flink.api.scala.typeutils.AnySnapshot", 1, type_, (), b"")
-    finding = finding_of(Part(place, type_, (scala,)), Journey(Line.ONE, Line.TWO))
+    finding = finding_of(Part(place, type_, (scala,), of_broadcast_keys), Journey(Line.ONE, Line.TWO))
     assert finding is not None
     assert finding.advice is not None
     return finding.advice
@@ -62,3 +62,18 @@ def test_what_it_says_of_a_value_is_what_a_run_takes(type_: FlinkType, options: 
 )
 def test_what_no_run_rewrites_is_to_be_moved(place: Place, type_: FlinkType) -> None:
     assert advice(place, type_).startswith("before the upgrade, have the job move this state to types of Java")
+
+
+@pytest.mark.parametrize(
+    ("place", "of_broadcast_keys", "named"),
+    [
+        (Place.KEY, False, "operator/(key)"),
+        (Place.USER_KEY, False, "operator/state.(key)"),
+        (Place.ELEMENT, True, "operator/state.(key)"),
+        (Place.ELEMENT, False, "operator/state"),
+    ],
+)
+def test_each_place_has_the_name_that_a_run_knows(place: Place, of_broadcast_keys: bool, named: str) -> None:
+    said = advice(place, PAIR, of_broadcast_keys=of_broadcast_keys)
+    assert f"--declared '{named}=...', which says" in said
+    assert said.endswith("such as Tuple2<String, Long>")
