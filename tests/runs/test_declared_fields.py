@@ -76,6 +76,16 @@ def test_what_flink_has_a_serializer_for_is_not_kryos(told: str, instead: str) -
     assert problem.endswith(f"but Flink has a serializer for it: say {instead}")
 
 
+@pytest.mark.parametrize("has_pojos", [False, True])
+def test_a_pojo_is_not_kryos_unless_the_job_gives_all_of_them_to_kryo(has_pojos: bool) -> None:
+    """A job can have Kryo write all of its POJOs. Then the savepoint has none by Flink's own serializer."""
+    kryo = replace(LIST, classes=job_with(MAP_OF_LONGS))
+    declared = Declarations(MAIN, {"s": "List<Kryo<a.Item>>"}, kryo.classes, has_pojos=has_pojos)
+    declared_type(kryo, "s", declared)
+    assert len(declared.problems) == has_pojos
+    assert all(one.endswith("say Pojo<a.Item>") for one in declared.problems)
+
+
 MAP_OF_LONGS = "Ljava/util/Map<Ljava/lang/String;Ljava/lang/Long;>;"
 LIST_OF = "Ljava/util/List<{}>;"
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.class_file import ENUM
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError, UsageError
-from flinkstate.kryo.job_pojos import collection_of_flink_2, descriptor_of, known_type
+from flinkstate.kryo.job_pojos import collection_of_flink_2, descriptor_of, known_type, pojo_type
 from flinkstate.kryo.reading import declared_reading
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
@@ -252,13 +253,13 @@ def _declared(kryo: KryoType, text: str | None, place: str, declared: Declaratio
     if text.strip() in (name, f"java.util.{name}"):
         return kryo
     try:
-        return _made(name, text, kryo)
+        return _made(name, text, kryo, has_pojos=declared.has_pojos)
     except (RefusedError, UsageError) as error:
         declared.problems.append(f"{where}: {error}")
         return kryo
 
 
-def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
+def _made(name: str, text: str, kryo: KryoType, *, has_pojos: bool) -> OpaqueType:
     """Returns how Flink 2 stores a collection that is declared so."""
     inner = text.strip()
     head, _, arguments = inner.partition("<")
@@ -271,7 +272,7 @@ def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
         return _by_kryo_5(name, texts, kryo)
     for part in parts:
-        _expect_by_kryo(part, kryo.classes)
+        _expect_by_kryo(part, kryo, has_pojos=has_pojos)
     made: FlinkType
     if name == "Map":
         map_ = of_the_job(MapType(*parts), kryo, of_flink_2=True)
@@ -283,13 +284,16 @@ def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
     return _collection(kryo, NullableType(made, 0), kryo.classes)
 
 
-def _expect_by_kryo(part: FlinkType, job: JobClasses | None) -> None:
-    """Refuses a class told as Kryo's for which Flink has a serializer. A job may have Kryo write all of its POJOs."""
-    name = part.class_name if isinstance(part, KryoType) else ""
+def _expect_by_kryo(part: FlinkType, kryo: KryoType, *, has_pojos: bool) -> None:
+    """Refuses a class told as Kryo's for which Flink has a serializer."""
+    name, job = part.class_name if isinstance(part, KryoType) else "", kryo.classes
     known = None if job is None else job.classes.get(name)
     instead = known_type(descriptor_of(name)) if name else None
     if known is not None and known.access & ENUM and not known.for_flink:
         instead = EnumType(name, known.constants)
+    elif known is not None and has_pojos:
+        with suppress(RefusedError):
+            instead = pojo_type(name, kryo, of_flink_2=True)
     if instead is not None:
         raise RefusedError(f"--declared says Kryo<{name}>, but Flink has a serializer for it: say {type_text(instead)}")
 

@@ -160,6 +160,7 @@ def _states(
         return {}
     of_operators, stay = declared_by_operator(declared if changes_line else {}, source), plan.keep_legacy or plan.lazy
     back = WayBack.of(plan, source) if line is Line.ONE else None
+    has_pojos = _has_pojos(source) if declared else False
     found = {}
     for operator in source.keyed_operators():
         gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
@@ -186,7 +187,7 @@ def _states(
             of_scala = {state.name: state for state in (*states.values(), *migrated) if _has_scala_parts(state)}
             by_kryo = of_scala | by_kryo
             by_kryo |= {state.name: state for state in migrated if state.value is not None}
-            told = Declarations(operator, of_operator, plan.job_classes)
+            told = Declarations(operator, of_operator, plan.job_classes, has_pojos=has_pojos)
             by_kryo = {name: as_declared(all_by_kryo_2(state), told) for name, state in by_kryo.items()}
             problems += dict.fromkeys(told.problems)
             problems += namespaces_from_scala(of_source, operator)
@@ -200,6 +201,13 @@ def _states(
             problems += declared_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
         problems += _keys_in_raw_state(source, operator, found.get(operator.id, {}).values())
     return found
+
+
+def _has_pojos(source: Savepoint) -> bool:
+    """Whether Flink's own serializer writes POJOs of the keyed state, and so all POJOs of the job."""
+    states = (state for operator in source.keyed_operators() for state in source.keyed_states(operator))
+    types = (type_ for state in states for type_ in (state.key, state.user_key, state.value) if type_ is not None)
+    return any(isinstance(part, PojoType) for type_ in types for part in with_parts(type_))
 
 
 def _has_scala_parts(state: KeyedState) -> bool:
@@ -265,8 +273,9 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
         return found
     of_operators = declared_by_operator(plan.declared or {}, source)
     back = None if of_flink_1 else WayBack.of(plan, source)
+    has_pojos = _has_pojos(source) if of_operators else False
     for operator in source.metadata.operators:
-        told = Declarations(operator, of_operators.get(operator.id, {}), plan.job_classes)
+        told = Declarations(operator, of_operators.get(operator.id, {}), plan.job_classes, has_pojos=has_pojos)
         these, (change, of_keys) = told.problems, _as_declared(back, told)
         for header in operator_headers(source, operator):
             by_kryo = {
