@@ -17,8 +17,10 @@ All u16 but counts and access are numbers of constants. Names of classes have `/
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
+from flinkstate.classfiles.signatures import parse_class_signature
 from flinkstate.errors import DamagedError
 
 PUBLIC, FINAL, STATIC, TRANSIENT, SYNTHETIC = 0x01, 0x10, 0x08, 0x80, 0x1000
@@ -39,7 +41,7 @@ _TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 # What `written_by_kryo` has, where it is other in another class.
 _WRITTEN = (
     *("another superclass", "other interfaces of java.util", "other modifiers", "other constants", "other fields"),
-    "other use of Kryo's classes",
+    *("other use of Kryo's classes", "other type parameters"),
 )
 
 
@@ -85,7 +87,14 @@ class ClassFile:
         fields = {(one.name, one.descriptor, one.signature) for one in self.fields if not one.access & unwritten}
         access = self.access & (FINAL | INTERFACE | ABSTRACT | ENUM)
         interfaces = {one for one in self.interfaces if one.startswith("java.util.")}
-        return self.superclass, interfaces, access, self.constants, fields, self.for_kryo
+        return self.superclass, interfaces, access, self.constants, fields, self.for_kryo, self._parameters
+
+    @property
+    def _parameters(self) -> object:
+        """The names of its type parameters, and its superclass with type arguments."""
+        with suppress(ValueError):
+            return parse_class_signature(self.signature or "")
+        return None
 
     def other_in(self, other: ClassFile) -> str:
         """Says what is other in a class of the same name, if Kryo writes other bytes of it or its schema is other."""

@@ -240,6 +240,7 @@ def test_a_collection_of_the_job_is_read_as_one_of_the_jdk(
         ({}, ""),
         ({"interfaces": ("com.acme.Named",), "methods": (Member("run", "()V", PUBLIC),)}, ""),
         ({"superclass": "java.util.TreeMap"}, "another superclass"),
+        ({"signature": "Ljava/util/HashMap<TK;TV;>;"}, "other type parameters"),
         ({"interfaces": ("java.util.Map",)}, "other interfaces of java.util"),
         ({"access": PUBLIC | ABSTRACT}, "other modifiers"),
         ({"fields": (Member("RED", "La;", PUBLIC | STATIC | ENUM),)}, "other constants and other fields"),
