@@ -26,7 +26,7 @@ ELSEWHERE = {
     "contributing.md": "CONTRIBUTING.md",
     "examples.md": "examples",
 }
-EXAMPLES = ("examples", "dags", "dags/examples")
+EXAMPLES = ("examples", "dags")
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 ITEM = re.compile(r"(?:-|\d[.]) ")
 # The pages of the reference, by the packages that they describe.

@@ -82,6 +82,11 @@ def test_what_an_image_copies_is_there_and_not_ignored(image: Path) -> None:
         assert any(source == name or source.startswith(f"{name}/") for name in allowed), source
 
 
+def test_the_dags_of_an_image_lead_to_no_file_that_it_does_not_have() -> None:
+    """Nor do those of a DAGs folder or bundle that has `dags/` alone."""
+    assert not [file for file in (REPOSITORY / "dags").rglob("*") if file.is_symlink()]
+
+
 def test_images_have_versions_and_no_address_of_a_registry(services: dict[str, Any]) -> None:
     assert all(is_fixed(service["image"]) for service in services.values())
 

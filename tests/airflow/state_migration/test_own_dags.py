@@ -46,7 +46,7 @@ def test_the_file_that_tells_problems_makes_no_dag(tmp_path: Path, monkeypatch: 
     """Though it looks at own tasks by making the DAG that has them."""
     for name, text in documented().items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "their_tasks.py").write_text((REPOSITORY / "dags/examples/own_tasks.py").read_text())
+    (tmp_path / "their_tasks.py").write_text((REPOSITORY / "examples/own_tasks.py").read_text())
     monkeypatch.syspath_prepend(str(tmp_path))
     request = {"source": "flink", "flink_job": "orders", "savepoint_directory": "/savepoints", "operator": "main"}
     request |= {"legacy_state": "maps", "new_state": "rows", "runs_on": "own tasks"}

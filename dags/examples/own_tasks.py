@@ -1,1 +1,0 @@
-../../plugins/examples/own_tasks.py

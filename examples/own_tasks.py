@@ -1,0 +1,1 @@
+../plugins/examples/own_tasks.py
