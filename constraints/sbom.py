@@ -31,7 +31,7 @@ IMAGES = {"spark": ("spark",), "airflow": ("spark", "airflow")}
 _ENVIRONMENTS = {"spark": ".venv", "airflow": ".venv-airflow"}
 _OWN = "stateferry"
 # docker/slim.sh removes them last.
-_ONLY_TO_BUILD = frozenset({"pip", "setuptools", "wheel"})
+_ONLY_TO_BUILD = frozenset({"pip", "setuptools", "uv", "wheel"})
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class Environment:
 
 
 def _names(command: list[str], verb: str) -> Iterator[str]:
-    """The packages that a command of pip names."""
+    """The packages that a command of pip, or of uv, names."""
     words = iter(command[command.index(verb) + 1 :])
     for word in words:
-        if word == "-c":
+        if word in ("-c", "-r"):
             next(words)
         elif not word.startswith("-"):
             yield word

@@ -11,12 +11,16 @@ FROM ${SPARK_IMAGE} AS build
 USER 0
 RUN apt-get update \
  && apt-get install -y --no-install-recommends binutils=2.*
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 WORKDIR /build
-COPY constraints/airflow.txt constraints/airflow.txt
+COPY constraints/uv_like_pip.py constraints/uv_like_pip.py
+COPY constraints/hashes constraints/hashes
 RUN python3 -m venv /opt/airflow/venv \
- && /opt/airflow/venv/bin/python -m pip install -c constraints/airflow.txt setuptools wheel \
-      apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
+ && sed -n '/^uv==/,/[^\\]$/p' constraints/hashes/spark.txt > uv.txt \
+ && /opt/airflow/venv/bin/python -m pip install --require-hashes -r uv.txt \
+ && /opt/airflow/venv/bin/python constraints/uv_like_pip.py pip install --python=/opt/airflow/venv \
+      -c constraints/hashes/airflow.txt \
+      setuptools wheel apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
       asyncpg hdfs-native psycopg2-binary 'psycopg[binary]'
 COPY pyproject.toml README.md LICENSE ./
 COPY flinkstate flinkstate
@@ -26,7 +30,8 @@ COPY plugins plugins
 # Airflow uses only the part of the library that reads plans, runs and reports, and has the packages for that already.
 # The steps are submitted to the other environment's Spark, so the provider's client of Spark Connect isn't used; and
 # `stateferry` is the other environment's command, which has all that it needs.
-RUN /opt/airflow/venv/bin/python -m pip install --no-deps --no-build-isolation . \
+RUN /opt/airflow/venv/bin/python constraints/uv_like_pip.py pip install --python=/opt/airflow/venv \
+      --no-deps --no-build-isolation . \
  && /opt/airflow/venv/bin/python -m pip uninstall -y pyspark-client grpcio-status pandas zstandard \
  && rm /opt/airflow/venv/bin/stateferry
 COPY docker/slim.sh slim.sh

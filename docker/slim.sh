@@ -50,4 +50,4 @@ if [ $# -gt 1 ]; then
 fi
 
 # The last, as it removes itself.
-"$1/bin/python" -m pip uninstall -q -y setuptools wheel pip
+"$1/bin/python" -m pip uninstall -q -y setuptools uv wheel pip

@@ -24,19 +24,25 @@ RUN jlink --output /opt/java --compress=2 --no-header-files --no-man-pages --add
  && cp --dereference --remove-destination /etc/ssl/certs/java/cacerts /opt/java/lib/security/cacerts \
  && /opt/java/bin/java -Xshare:dump
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 WORKDIR /build
-COPY constraints/spark.txt constraints/spark.txt
+COPY constraints/uv_like_pip.py constraints/uv_like_pip.py
+COPY constraints/hashes constraints/hashes
+# A file of a package that has another hash is refused. pip takes no hashes from constraints: it installs uv, which does.
 # There is no wheel of pyspark. It is made once, before the sources, and isn't compressed, as it is unpacked at once.
 RUN python -m venv /opt/spark \
- && /opt/spark/bin/python -m pip install -c constraints/spark.txt setuptools wheel \
- && /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation \
-      --config-settings=--build-option=--compression=stored pyspark
+ && sed -n '/^uv==/,/[^\\]$/p' constraints/hashes/spark.txt > uv.txt \
+ && /opt/spark/bin/python -m pip install --require-hashes -r uv.txt \
+ && /opt/spark/bin/python constraints/uv_like_pip.py pip install --python=/opt/spark -c constraints/hashes/spark.txt \
+      setuptools wheel \
+ && /opt/spark/bin/python constraints/uv_like_pip.py pip install --python=/opt/spark -c constraints/hashes/spark.txt \
+      --no-build-isolation --config-setting=--build-option=--compression=stored pyspark
 COPY pyproject.toml README.md LICENSE ./
 COPY flinkstate flinkstate
 COPY stateferry stateferry
 COPY spark_jobs spark_jobs
-RUN /opt/spark/bin/python -m pip install -c constraints/spark.txt --no-build-isolation '.[spark,postgres,s3,hdfs]'
+RUN /opt/spark/bin/python constraints/uv_like_pip.py pip install --python=/opt/spark -c constraints/hashes/spark.txt \
+      --no-build-isolation '.[spark,postgres,s3,hdfs]'
 COPY docker/slim.sh slim.sh
 RUN ./slim.sh /opt/spark
 

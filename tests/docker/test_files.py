@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,29 @@ def test_what_an_image_copies_is_there_and_not_ignored(image: Path) -> None:
     for source in sources:
         assert (REPOSITORY / source).exists(), source
         assert any(source == name or source.startswith(f"{name}/") for name in allowed), source
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_an_image_has_no_package_without_a_known_hash(image: Path) -> None:
+    """uv asks for the hashes that constraints have. `.` is the copied sources, with nothing that they need."""
+    commands = [
+        command.split()
+        for line in image.read_text().replace("\\\n", " ").splitlines()
+        for command in line.removeprefix("RUN ").split(" && ")
+        if " pip install " in command
+    ]
+    assert len(commands) > 2
+    for command in commands:
+        by_uv = command[1] == "constraints/uv_like_pip.py"
+        if command[-2:] == ["-r", "uv.txt"]:
+            assert "--require-hashes" in command
+        elif command[-1] == ".":
+            assert "--no-deps" in command
+        else:
+            lists = [name for option, name in pairwise(command) if option == "-c"]
+            assert by_uv
+            assert lists
+            assert all(name.startswith("constraints/hashes/") for name in lists)
 
 
 def test_the_dags_of_an_image_lead_to_no_file_that_it_does_not_have() -> None:

@@ -5,13 +5,16 @@ Containers have no network and a read-only root file system.
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docker.images.conftest import AIRFLOW, SPARK
+from tests.docker.images.buildah import Store
+from tests.docker.images.conftest import AIRFLOW, REPOSITORY, SPARK, base_tag
 from tests.docker.images.containers import Container, Image, Pod
 from tests.docker.test_sbom import bill
 
@@ -76,6 +79,16 @@ def test_an_image_has_nothing_that_builds_and_no_cache(tag: str, images: dict[st
             file.relative_to(root) for file in (root / folder).rglob("*") if file.is_file() and file.stat().st_size
         }
         assert files <= {file.relative_to(base) for file in (base / folder).rglob("*")}, folder
+
+
+def test_a_package_with_another_hash_is_refused(store: Store, tmp_path: Path) -> None:
+    """One that comes with another: no line of the Dockerfile names it."""
+    constraints = shutil.copytree(REPOSITORY / "constraints", tmp_path / "constraints")
+    hashes = constraints / "hashes/spark.txt"
+    (found,) = re.findall(r"^packaging==(?:.*\\\n)+.*\n", hashes.read_text(), re.MULTILINE)
+    hashes.write_text(hashes.read_text().replace(found, re.sub(r"sha256:....", "sha256:0000", found)))
+    with pytest.raises(RuntimeError, match="Hash mismatch for `packaging=="):
+        store.build(REPOSITORY / "docker/spark.Dockerfile", tmp_path, "altered", f"--from={base_tag()}")
 
 
 def test_the_bill_of_materials_has_debians_packages_of_both_images(images: dict[str, Image]) -> None:
