@@ -18,8 +18,9 @@ PORT ?= 8080
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
 # Hypothesis, which the other tests' conftest sets up, isn't there.
 IN_AIRFLOW = AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
-# An extra, which only the tests with the real operator need: beside the environment.
+# An extra, which the image has, and of the tests only those with the real operator: beside the environment.
 KUBERNETES_PROVIDER := .cache/kubernetes-provider
+ENVIRONMENTS := $(VENV)/.made $(AIRFLOW_VENV)/.made $(KUBERNETES_PROVIDER)/.made
 WITH_KUBERNETES = PYTHONPATH=$(CURDIR)/$(KUBERNETES_PROVIDER)$(if $(PYTHONPATH),:$(PYTHONPATH))
 KILLS ?= 300
 ALTERATIONS ?= 1000
@@ -148,7 +149,7 @@ hashes: $(BIN)/uv ## Write the hashes of all pinned packages to constraints/hash
 	for one in constraints/*.txt; do $(UV) pip compile -q --generate-hashes --no-annotate --no-header --no-deps \
 	  --python-version 3.13 $$one -o constraints/hashes/$${one##*/} || exit 1; done
 
-sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Write which packages are in the images of docker/, as CycloneDX JSON, to build/sbom: Debian's by DPKG_STATUS=FILE
+sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made $(KUBERNETES_PROVIDER)/.made ## Write which packages are in the images of docker/, as CycloneDX JSON, to build/sbom: Debian's by DPKG_STATUS=FILE
 	@mkdir -p build/sbom
 	for one in spark airflow; do $(BIN)/python constraints/sbom.py $$one $(DPKG_STATUS) >build/sbom/stateferry-$$one.cdx.json || exit 1; done
 
@@ -176,8 +177,8 @@ clean: ## Remove the environments, Airflow's data and everything that was built
 # Both environments side by side. The uv of the first one installs both.
 environments:
 	@$(MAKE) --no-print-directory $(BIN)/uv
-	@$(MAKE) --no-print-directory $(PARALLEL) $(VENV)/.made $(AIRFLOW_VENV)/.made || { \
-	  for made in $(VENV)/.made $(AIRFLOW_VENV)/.made; do \
+	@$(MAKE) --no-print-directory $(PARALLEL) $(ENVIRONMENTS) || { \
+	  for made in $(ENVIRONMENTS); do \
 	    test -e $$made || echo "$${made%/.made} is not ready: the lines above say why. Run the same command again to go on." >&2; \
 	  done; exit 1; }
 

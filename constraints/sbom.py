@@ -28,7 +28,12 @@ from packaging.utils import canonicalize_name
 HOUSE = Path(__file__).parents[1]
 # The images, each with the environments in it: that of Airflow lies on top of that of Spark.
 IMAGES = {"spark": ("spark",), "airflow": ("spark", "airflow")}
-_ENVIRONMENTS = {"spark": ".venv", "airflow": ".venv-airflow"}
+# Where the packages of an environment are installed here, and which constraints pin them.
+_INSTALLED = {
+    "spark": (".venv/lib/python*/site-packages",),
+    "airflow": (".venv-airflow/lib/python*/site-packages", ".cache/kubernetes-provider"),
+}
+_PINNED = {"spark": ("spark",), "airflow": ("airflow", "kubernetes")}
 _OWN = "stateferry"
 # docker/slim.sh removes them last.
 _ONLY_TO_BUILD = frozenset({"pip", "setuptools", "uv", "wheel"})
@@ -54,11 +59,9 @@ class Environment:
                 removed |= {canonicalize_name(word) for word in _names(command, "uninstall")}
             elif "--no-deps" not in command:
                 wanted += [Requirement(re.sub(r"^\.", _OWN, word)) for word in _names(command, "install")]
-        (site,) = (HOUSE / _ENVIRONMENTS[name]).glob("lib/python*/site-packages")
-        installed: dict[str, Distribution] = {
-            canonicalize_name(one.name): one for one in distributions(path=[str(site)])
-        }
-        pins = (HOUSE / f"constraints/{name}.txt").read_text().split()
+        sites = [str(site) for folder in _INSTALLED[name] for site in HOUSE.glob(folder)]
+        installed: dict[str, Distribution] = {canonicalize_name(one.name): one for one in distributions(path=sites)}
+        pins = [pin for file in _PINNED[name] for pin in (HOUSE / f"constraints/{file}.txt").read_text().split()]
         pinned: dict[str, str] = {canonicalize_name(pin.partition("==")[0]): pin.partition("==")[2] for pin in pins}
         return cls(name, tuple(wanted), frozenset(removed), installed, pinned)
 
@@ -80,7 +83,7 @@ class Environment:
 
     def _needs(self, name: str, extra: str) -> Iterator[Requirement]:
         if name not in self.installed:
-            sys.exit(f"{name} isn't in {_ENVIRONMENTS[self.name]}: make setup installs it")
+            sys.exit(f"{name} isn't in {' or '.join(_INSTALLED[self.name])}: make setup installs it")
         for text in self.installed[name].requires or ():
             one = Requirement(text)
             if one.marker is None or one.marker.evaluate({"extra": extra}):
@@ -89,7 +92,8 @@ class Environment:
     def version(self, name: str) -> str:
         found = self.installed[name].version
         if name != _OWN and found != self.pinned.get(name):
-            sys.exit(f"{name} {found} isn't what constraints/{self.name}.txt pins: make setup installs that")
+            files = " or ".join(f"constraints/{file}.txt" for file in _PINNED[self.name])
+            sys.exit(f"{name} {found} isn't what {files} pins: make setup installs that")
         return found
 
 

@@ -19,8 +19,9 @@ RUN python3 -m venv /opt/airflow/venv \
  && sed -n '/^uv==/,/[^\\]$/p' constraints/hashes/spark.txt > uv.txt \
  && /opt/airflow/venv/bin/python -m pip install --require-hashes -r uv.txt \
  && /opt/airflow/venv/bin/python constraints/uv_like_pip.py pip install --python=/opt/airflow/venv \
-      -c constraints/hashes/airflow.txt \
-      setuptools wheel apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
+      -c constraints/hashes/airflow.txt -c constraints/hashes/kubernetes.txt \
+      setuptools wheel apache-airflow apache-airflow-providers-apache-spark \
+      apache-airflow-providers-cncf-kubernetes apache-airflow-providers-standard \
       asyncpg hdfs-native psycopg2-binary 'psycopg[binary]'
 COPY pyproject.toml README.md LICENSE ./
 COPY flinkstate flinkstate

@@ -18,6 +18,9 @@ if [ -d botocore/data ]; then
   find botocore/data -mindepth 1 -maxdepth 1 -type d -not -name s3 -not -name 'sso*' -not -name sts -exec rm -r {} +
 fi
 
+# The asynchronous client that the Kubernetes provider doesn't use: it has one of its own.
+rm -rf kubernetes/aio
+
 # Jars of parts of Spark that no step uses. Steps, the Spark data source and Spark SQL do without them.
 if [ -d pyspark/jars ]; then
   cd pyspark/jars

@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.docker.test_sbom import bill
 from tests.support.operator_crds import schema
 
 HOUSE = Path(__file__).parents[2]
@@ -37,6 +38,11 @@ _OF_THE_CHART = {
 _SET_BY_THE_CHART = {
     *("AIRFLOW_HOME", "AIRFLOW_CONN_AIRFLOW_DB", "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"),
     *("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET"),
+}
+# Executors that aren't Airflow's own, and the providers that have them.
+_OF_PROVIDERS = {
+    "CeleryExecutor": "apache-airflow-providers-celery",
+    "KubernetesExecutor": "apache-airflow-providers-cncf-kubernetes",
 }
 # What its probes call, what removes old logs beside these, and which login it takes.
 _ENTRY_POINT, _LOG_REMOVER, _LOGGING = "/entrypoint", "/clean-logs", ("scheduler", "triggerer", "dagProcessor")
@@ -98,6 +104,11 @@ def test_no_variable_of_the_image_wins_over_what_the_chart_is_told() -> None:
     assert f"COPY dags {VALUES['airflowHome']}/dags\n" in AIRFLOW_IMAGE
     told = {f"AIRFLOW__{section}__{name}".upper() for section, those in VALUES["config"].items() for name in those}
     assert told.isdisjoint(there)
+
+
+def test_the_image_has_the_provider_of_the_executor() -> None:
+    needed = {_OF_PROVIDERS[one] for one in VALUES["executor"].split(",") if one != "LocalExecutor"}
+    assert needed <= {one["name"] for one in bill("airflow")["components"]}
 
 
 def test_the_image_has_what_the_charts_probes_call() -> None:

@@ -29,6 +29,9 @@ def pinned(environment: str) -> set[str]:
     return {f"pkg:pypi/{re.sub('[-_.]+', '-', name.lower())}@{version}" for name, _, version in names}
 
 
+PINNED = {"spark": pinned("spark"), "airflow": pinned("spark") | pinned("airflow") | pinned("kubernetes")}
+
+
 @pytest.mark.parametrize("image", ["spark", "airflow"])
 def test_each_package_is_a_pinned_one_and_each_reference_leads_somewhere(image: str) -> None:
     found = bill(image)
@@ -38,7 +41,7 @@ def test_each_package_is_a_pinned_one_and_each_reference_leads_somewhere(image: 
     assert len(references) == len(set(references)) > 40
     own = {one for one in references if one.startswith("pkg:pypi/stateferry@")}
     assert len(own) == 1
-    assert set(references) - own <= pinned("spark") | (pinned("airflow") if image == "airflow" else set())
+    assert set(references) - own <= PINNED[image]
     root = found["metadata"]["component"]
     assert (root["type"], root["name"]) == ("container", f"stateferry-{image}")
     edges = {one["ref"]: one["dependsOn"] for one in found["dependencies"]}
@@ -51,9 +54,9 @@ def test_what_an_image_installs_is_there_and_what_it_removes_or_the_tests_need_i
     of_spark, of_airflow = ({one["name"] for one in bill(image)["components"]} for image in ("spark", "airflow"))
     assert {"pyspark", "numba", "psycopg-binary", "botocore", "hdfs-native", "pyiceberg"} <= of_spark < of_airflow
     # grpcio came with the client of Spark Connect, which is removed again.
-    assert {"apache-airflow-core", "asyncpg", "psycopg2-binary", "grpcio"} <= of_airflow
+    assert {"apache-airflow-core", "asyncpg", "psycopg2-binary", "grpcio", "kubernetes-asyncio"} <= of_airflow
     of_tests = {"pytest", "mypy", "ruff", "hypothesis"}
-    assert not (of_tests | {"pip", "setuptools", "wheel", "pyspark-client", "grpcio-status"}) & of_airflow
+    assert not (of_tests | {"pip", "setuptools", "uv", "wheel", "pyspark-client", "grpcio-status"}) & of_airflow
 
 
 def test_a_package_that_is_not_the_pinned_one_is_an_error(tmp_path: Path) -> None:

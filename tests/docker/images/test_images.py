@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.docker.images.buildah import Store
 from tests.docker.images.conftest import AIRFLOW, REPOSITORY, SPARK, base_tag
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(2400)]
 
 _MB = 1_000_000
 # More than the base image has. Raise them only for what is used at run time.
-_LARGEST = {SPARK: 860 * _MB, AIRFLOW: 1050 * _MB}
+_LARGEST = {SPARK: 860 * _MB, AIRFLOW: 1150 * _MB}
 _BUILD_TOOLS = ("cc", "g++", "gcc", "javac", "jlink", "ld", "pip", "pip3", "strip", "uv", "wheel")
 _EMPTY = ("build", "root", "tmp", "var/cache/apt", "var/lib/apt/lists", "var/tmp")
 _OWNED = {"/opt/airflow/home", "/opt/stateferry/kernels"}
@@ -38,6 +39,11 @@ state = spark.read.format("flink_savepoint").option("path", "/data/wider").optio
 state.option("state", "newMainState").load().createOrReplaceTempView("entry")
 (row,) = spark.sql("SELECT count(DISTINCT key), min(key_group), max(key_group) FROM entry").collect()
 print(*row)
+"""
+_EXECUTOR = """
+from airflow.executors.executor_loader import ExecutorLoader
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+print(ExecutorLoader.import_default_executor_cls()[0].__name__, KubernetesHook.__name__)
 """
 
 
@@ -99,6 +105,15 @@ def test_the_bill_of_materials_has_debians_packages_of_both_images(images: dict[
     listed = [one for one in bill("spark", of_dpkg / "status")["components"] if one["purl"].startswith("pkg:deb/")]
     assert sorted(f"{one['name']} {one['version']}" for one in listed) == sorted(there)
     assert {"procps", "tini"} < {one.split()[0] for one in there}
+
+
+def test_airflows_image_has_the_executor_of_the_charts_values_and_the_hook_of_kubernetes(
+    images: dict[str, Image], tmp_path: Path
+) -> None:
+    executor = yaml.safe_load((REPOSITORY / "docker/kubernetes/airflow-values.yaml").read_text())["executor"]
+    settings = ["env", f"AIRFLOW__CORE__EXECUTOR={executor}", "AIRFLOW_HOME=/tmp/airflow"]
+    said = in_a_container(images[AIRFLOW], tmp_path, [*settings, "/opt/airflow/venv/bin/python", "-c", _EXECUTOR])
+    assert said.split()[-2:] == [executor, "KubernetesHook"]
 
 
 @pytest.mark.parametrize("tag", [SPARK, AIRFLOW])
