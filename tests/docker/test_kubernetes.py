@@ -1,14 +1,13 @@
 """The files for Kubernetes: a pod is what Kubernetes calls one, and what belongs together has the same names.
 
-Kubernetes' own types are those of the pod template in the CRD of the Flink Kubernetes Operator. The values are held
-against the chart's own schema too if ``STATEFERRY_AIRFLOW_CHART`` names the chart's folder. What the chart does without
-values is written down here, as its ``values.yaml`` and ``_helpers.yaml`` say it.
+Kubernetes' own types are those of the pod template in the CRD of the Flink Kubernetes Operator, and the values' own
+those of the chart's schema. What the chart does without values is written down here, as its ``values.yaml`` and
+``_helpers.yaml`` say it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,17 @@ import pytest
 import yaml
 
 from tests.docker.test_sbom import bill
+from tests.support import airflow_chart
+from tests.support.airflow_chart import VALUES, closed
 from tests.support.operator_crds import schema
 
 HOUSE = Path(__file__).parents[2]
 FOLDER = HOUSE / "docker/kubernetes"
-CHART = os.environ.get("STATEFERRY_AIRFLOW_CHART")
-VALUES: dict[str, Any] = yaml.safe_load((FOLDER / "airflow-values.yaml").read_text())
 POD: dict[str, Any] = yaml.safe_load((FOLDER / "spark-pod.yaml").read_text())
 AIRFLOW_IMAGE = (HOUSE / "docker/airflow.Dockerfile").read_text()
 SETTINGS = dict(line.split(None, 1) for line in (FOLDER / "spark-defaults.conf").read_text().splitlines()
                 if line and not line.startswith("#"))  # fmt: skip
 
-# The chart's names for what these values say. Its schema lets unknown names through.
-_OF_THE_CHART = {
-    *("airflowHome", "airflowVersion", "config", "createUserJob", "dagProcessor", "env", "executor", "images"),
-    *("scheduler", "secret", "securityContexts", "statsd", "triggerer", "volumeMounts", "volumes"),
-}
 # The variables that the chart itself gives to all containers of Airflow.
 _SET_BY_THE_CHART = {
     *("AIRFLOW_HOME", "AIRFLOW_CONN_AIRFLOW_DB", "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"),
@@ -47,14 +41,6 @@ _OF_PROVIDERS = {
 # What its probes call, what removes old logs beside these, and which login it takes.
 _ENTRY_POINT, _LOG_REMOVER, _LOGGING = "/entrypoint", "/clean-logs", ("scheduler", "triggerer", "dagProcessor")
 _LOGIN = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"
-
-
-def closed(of: Any) -> Any:
-    """The schema, which lets no unknown field through."""
-    if isinstance(of, dict):
-        found = {name: closed(part) for name, part in of.items()}
-        return found | {"additionalProperties": False} if "properties" in found else found
-    return of
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +67,41 @@ def test_the_values_have_what_all_of_airflows_pods_get(pod_spec: dict[str, Any])
     assert json.loads(connection)["extra"] == {"deploy-mode": "cluster", "namespace": "stateferry"}
 
 
-@pytest.mark.skipif(CHART is None, reason="STATEFERRY_AIRFLOW_CHART names no folder with Airflow's chart")
 def test_the_chart_takes_the_values() -> None:
-    jsonschema.validate(VALUES, json.loads((Path(str(CHART)) / "values.schema.json").read_text()))
+    jsonschema.validate(VALUES, airflow_chart.schema())
 
 
-def test_the_values_have_the_charts_names() -> None:
-    assert VALUES.keys() <= _OF_THE_CHART
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"executer": "KubernetesExecutor"},
+        {"executor": "kubernetes"},
+        {"scheduler": {"logGroomerSideCar": {"enabled": False}}},
+        {"statsd": {"enabled": "no"}},
+        {"env": [{"name": "STATEFERRY_HOME", "value": 1}]},
+        {"secret": [{"name": "PGPASSWORD", "secretName": "catalog"}]},
+        {"config": {"core": {"load_examples": None}}},
+    ],
+    ids=json.dumps,
+)
+def test_the_charts_types_refuse_what_the_chart_does_not_know(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(VALUES | wrong, airflow_chart.schema())
+
+
+def test_the_charts_types_are_those_of_the_values_fields_alone() -> None:
+    assert airflow_chart.part(airflow_chart.stored(), [VALUES], {}) == airflow_chart.stored()
+
+
+def test_a_part_of_a_schema_has_what_it_refers_to_and_no_words() -> None:
+    name = {"type": "string", "description": "what it is called", "default": ""}
+    volume = {"type": "object", "properties": {"name": name, "nfs": {"type": "object"}}, "required": ["name"]}
+    of = {"properties": {"volumes": {"items": {"$ref": "#/definitions/volume"}}, "other": name}, "title": "values"}
+    found = airflow_chart.part(of, [{"volumes": [{"name": "state"}]}], {"definitions": {"volume": volume}})
+    field = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    assert found == {"properties": {"volumes": {"items": field}}}
+    with pytest.raises(KeyError, match="claim"):
+        airflow_chart.part(of, [{"volumes": [{"claim": "state"}]}], {"definitions": {"volume": volume}})
 
 
 def test_no_variable_is_there_twice() -> None:
