@@ -124,6 +124,12 @@ def test_it_has_two_import_names_and_their_files(wheel: Path, sources: Path) -> 
         assert modules <= packed
 
 
+def test_the_page_says_what_it_is_called(wheel: Path) -> None:
+    named = re.findall(r"[\w.-]+\.whl", (HOUSE / "docs/deploy.md").read_text())
+    assert len(named) > 2
+    assert set(named) == {wheel.name}
+
+
 def test_the_source_distribution_has_the_same_files(wheel: Path, sources: Path, tmp_path: Path) -> None:
     build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
     said(sys.executable, "-c", build, str(tmp_path), folder=sources)

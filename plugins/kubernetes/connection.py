@@ -21,7 +21,7 @@ def api_server(conn_id: str) -> ApiServer:
     except ImportError as error:
         raise KubernetesError(
             "runs_on 'kubernetes' needs Airflow's provider for Kubernetes, and it can't be imported "
-            f"({error}): install it where Airflow's tasks run, with pip install 'stateferry[kubernetes]'"
+            f"({error}): install it where Airflow's tasks run, by pip install apache-airflow-providers-cncf-kubernetes"
         ) from None
     hook = KubernetesHook(conn_id=conn_id)
     client = hook.get_conn()

@@ -169,6 +169,18 @@ def test_airflow_and_spark_have_the_same_folders_names_and_catalog() -> None:
         assert SETTINGS[f"spark.kubernetes.{role}.podTemplateContainerName"] == container["name"]
 
 
+def test_the_page_makes_what_the_files_expect() -> None:
+    page = (HOUSE / "docs/deploy.md").read_text()
+    (connection,) = [one["value"] for one in VALUES["env"] if one["name"] == "AIRFLOW_CONN_SPARK_DEFAULT"]
+    namespace = json.loads(connection)["extra"]["namespace"]
+    (secret,) = VALUES["secret"]
+    (settings,) = [one["configMap"]["name"] for one in VALUES["volumes"] if "configMap" in one]
+    assert f"\nkubectl create namespace {namespace}\n" in page
+    made = f"kubectl create secret generic {secret['secretName']} -n {namespace} --from-file {secret['secretKey']}="
+    assert f"\n{made}" in page
+    assert f"\nkubectl create configmap {settings} -n {namespace} " in page
+
+
 def test_the_account_of_the_pods_is_there_and_may_make_pods() -> None:
     account, role, binding = yaml.safe_load_all((FOLDER / "spark.yaml").read_text())
     assert account["metadata"]["name"] == POD["spec"]["serviceAccountName"]

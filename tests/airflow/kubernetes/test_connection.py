@@ -20,7 +20,7 @@ from tests.airflow.kubernetes.stand_in import NAME, Kubernetes
 
 def test_without_the_provider_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes.hooks.kubernetes", None)
-    with pytest.raises(KubernetesError, match=r"pip install 'stateferry\[kubernetes\]'"):
+    with pytest.raises(KubernetesError, match=r"by pip install apache-airflow-providers-cncf-kubernetes$"):
         api_server("kubernetes_default")
 
 
