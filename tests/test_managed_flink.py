@@ -47,16 +47,33 @@ def test_a_command_has_the_parameters_of_the_api(command: list[str]) -> None:
         return
     report = ParamValidator().validate(given, operation.input_shape)
     assert not report.has_errors(), report.generate_report()
-    # The validator takes members that it doesn't know.
-    for name, values in _members(given, operation.input_shape):
-        assert name in values
+    # The validator takes members, and values of enumerations, that it doesn't know.
+    for name, known in _named(given, operation.input_shape):
+        assert name in known
 
 
-def _members(given: Any, shape: Any) -> list[tuple[str, list[str]]]:
+def _named(given: Any, shape: Any) -> list[tuple[str, list[str]]]:
+    """Each name of a member and each value of an enumeration, with those that there are."""
     if shape.type_name != "structure":
-        return []
+        return [(given, shape.enum)] if getattr(shape, "enum", None) else []
     here = [(name, list(shape.members)) for name in given]
-    return here + [one for name, value in given.items() for one in _members(value, shape.members[name])]
+    return here + [one for name, value in given.items() for one in _named(value, shape.members[name])]
+
+
+def test_the_enumerations_of_the_commands_are_found() -> None:
+    found: set[str] = set()
+    for command in OF_SERVICE:
+        shape = SERVICE.operation_model(pascal(command[0])).input_shape
+        found |= {name for name, _ in _named(parameters(command[1:]), shape) if name.isupper()}
+    assert found == {"S3", "SYSTEM", "CANONICAL", "RESTORE_FROM_CUSTOM_SNAPSHOT"}
+
+
+def test_the_states_that_the_page_waits_for_are_states() -> None:
+    shapes = [SERVICE.shape_for(name) for name in SERVICE.shape_names]
+    known = {value for shape in shapes for value in getattr(shape, "enum", ())}
+    named = set(re.findall(r"`([A-Z]{3,}(?:_[A-Z]+)*)`", PAGE))
+    assert named >= {"ENHANCED_SNAPSHOTS", "READY", "SUCCESSFUL"}
+    assert named <= known
 
 
 def test_the_runbook_has_all_steps() -> None:
