@@ -57,7 +57,7 @@ NOT_RUN = {
         "grep ": "reads what strace has written",
         "stateferry demo-savepoint /tmp/plain": "makes what is measured then",
     },
-    "query-your-state.md": {"export ": "needs a catalog with a login: tests/tables has one"},
+    "query-your-state.md": {"export ": "needs a catalog with a login: tests/tables/test_rest_catalog.py has one"},
     "reading.md": {
         "stateferry inspect /backup": "needs a checkpoint that was copied from a store: tests/rocksdb reads moved ones"
     },

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sqlalchemy import inspect
@@ -226,6 +229,98 @@ def test_a_server_s_no_is_told_apart_from_trouble(
     with pytest.raises(StateferryError, match=rf"^the REST catalog {gateway.url} .*nobody may") as found:
         TableHome("sqlite://", str(tmp_path), gateway.url).catalog()
     assert type(found.value) is kind
+
+
+_SECRET = {"grant_type": ["client_credentials"], "client_id": ["client"], "client_secret": ["secret"]}
+
+
+class _WithLogin(Handler, BaseHTTPRequestHandler):
+    """In front of the server: it hands out a token for the secret, and passes nothing on without that."""
+
+    target, logins, warehouses = "", 0, set[str]()
+
+    def _asked(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        this = type(self)
+        if self.path == "/login/token":
+            if _SECRET.items() <= parse_qs(sent.decode()).items():
+                this.logins += 1
+                self.answer_json({"access_token": f"token-{this.logins}", "token_type": "bearer", "expires_in": 60})
+            else:
+                self.answer_json({"error": "invalid_client", "error_description": "nobody knows it"}, 401)
+        elif self.headers.get("Authorization") != f"Bearer token-{this.logins}":
+            said = {"message": "who are you?", "type": "NotAuthorizedException", "code": 401}
+            self.answer_json({"error": said}, 401)
+        else:
+            this.warehouses |= {*parse_qs(urlsplit(self.path).query).get("warehouse", ())}
+            self._pass_on(sent or None)
+
+    def _pass_on(self, sent: bytes | None) -> None:
+        kind = {"Content-Type": self.headers.get("Content-Type", "application/json")}
+        request = urllib.request.Request(self.target + self.path, sent, kind, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                self.answer(answer.read(), answer.status)
+        except urllib.error.HTTPError as error:
+            self.answer(error.read(), error.code)
+
+    do_GET = do_HEAD = do_POST = do_DELETE = _asked  # noqa: N815
+
+
+@pytest.fixture
+def with_login(server: IcebergServer) -> Iterator[Any]:
+    handler: Any = type("WithLogin", (_WithLogin,), {"target": server.url, "warehouses": set()})
+    with serving(ThreadingHTTPServer((LOOPBACK, 0), handler)) as port:
+        handler.url = f"http://{LOOPBACK}:{port}"
+        yield handler
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, url: str, credential: str = "client:secret") -> None:
+    """As the page says."""
+    page = (Path(__file__).parents[2] / "docs/query-your-state.md").read_text()
+    said: dict[str, str] = dict(re.findall(r"^export (PYICEBERG_CATALOG__STATEFERRY__\w+)=(\S+)$", page, re.MULTILINE))
+    there = {"https://login.example.com/token": f"{url}/login/token", "client:secret": credential}
+    assert there.keys() <= set(said.values())
+    for name, value in said.items():
+        monkeypatch.setenv(name, there.get(value, value))
+
+
+def test_a_server_that_wants_a_login_gets_the_one_of_pyicebergs_configuration(
+    with_login: Any, server: IcebergServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StateferryError, match=rf"^the REST catalog {with_login.url} .*who are you\?"):
+        TableHome("sqlite://", str(tmp_path), with_login.url).catalog()
+    log_in(monkeypatch, with_login.url)
+    nights = Nights(tmp_path, rest=with_login.url)
+    nights.run("first", STATE, ttl=TTL)
+    assert nights.current(STATE, "first", ttl=TTL) == migrated(nights, "first", STATE)
+    put_current_view(nights.home, nights.steps["first"].tables, TTL)
+    assert view(nights)["current-version-id"] == 1
+    assert with_login.warehouses == {"states"}
+    # They are in the server behind it.
+    assert heads(Nights(tmp_path, rest=server.url)) == heads(nights)
+
+
+def test_a_token_that_has_expired_is_replaced(with_login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_in(monkeypatch, with_login.url)
+    nights = Nights(tmp_path, rest=with_login.url)
+    nights.run("first", STATE, ttl=TTL)
+    catalog, tables = nights.home.rest_catalog(), nights.steps["first"].tables
+    for ask in (lambda: catalog.view(tables.identifier(CURRENT_ENTRY)), lambda: catalog.list_tables(("orders",))):
+        # Each login makes the token before it worthless.
+        with_login.logins += 1
+        before = with_login.logins
+        ask()
+        assert with_login.logins == before + 1
+
+
+def test_a_secret_that_the_server_does_not_know_is_told_and_not_shown(
+    with_login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch, with_login.url, "client:another")
+    with pytest.raises(StateferryError, match=rf"^the REST catalog {with_login.url} can't be used: .*nobody") as found:
+        TableHome("sqlite://", str(tmp_path), with_login.url).catalog()
+    assert "another" not in str(found.value)
 
 
 def test_something_else_is_no_rest_catalog(tmp_path: Path, server: IcebergServer) -> None:
