@@ -18,7 +18,7 @@ PORT ?= 8080
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
 # Hypothesis, which the other tests' conftest sets up, isn't there.
 IN_AIRFLOW = AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
-# An extra, which the image has, and of the tests only those with the real operator: beside the environment.
+# An extra, which the image has, and of the tests few: beside the environment.
 KUBERNETES_PROVIDER := .cache/kubernetes-provider
 ENVIRONMENTS := $(VENV)/.made $(AIRFLOW_VENV)/.made $(KUBERNETES_PROVIDER)/.made
 WITH_KUBERNETES = PYTHONPATH=$(CURDIR)/$(KUBERNETES_PROVIDER)$(if $(PYTHONPATH),:$(PYTHONPATH))
@@ -68,10 +68,10 @@ test-fast: $(VENV)/.made ## The quick tests, which need neither Flink nor Spark
 
 test-all: lint test-airflow test-library test-flink test-spark test-standalone ## Every test there is, whole matrices too, in six parts
 
-test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## Part of test-all: what runs inside Airflow's environment
+test-airflow: $(ENVIRONMENTS) check-java ## Part of test-all: what runs inside Airflow's environment
 	$(IN_AIRFLOW)
 
-test-library: programs $(VENV)/.made check-java ## Part of test-all: what needs no server
+test-library: programs $(ENVIRONMENTS) check-java ## Part of test-all: what needs no server
 	STATEFERRY_CHAOS_RUNS=20 STATEFERRY_ALTERATIONS=80 \
 	  $(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
 
