@@ -25,7 +25,7 @@ from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator_spec import plain
-from stateferry.airflow.runs_on.places import savepoint_of_running_job
+from stateferry.airflow.runs_on.places import check_place, savepoint_of_running_job
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
@@ -115,6 +115,10 @@ class CutOver:
         here["ti"] = SimpleNamespace(**vars(here["ti"]) | {"task_id": name, "xcom_pull": pull, "xcom_push": push})
         return here
 
+    def check(self) -> None:
+        """As the task plan does before anything is changed."""
+        check_place(self.request, self.task("plan"))
+
     def rehearse(self) -> Path:
         """The savepoint that a rehearsal takes of the running job."""
         job, folder = str(self.request.flink_job), str(self.request.savepoint_directory)
@@ -129,14 +133,12 @@ class CutOver:
     def migrate(self) -> str:
         """The migration, with this process's workers in place of Spark's, and what it has published."""
         run = self.run
-        states = ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
-        if self.request.is_native:
-            states += ["--format", "native", "--no-timers"]
         command = [str(_PYTHON), "-m", "tests.chaos.command", "run", "--savepoint", run.plan.source, "--job", NAME]
+        for name, value in self.request.given_options().items():
+            option = f"--{name.replace('_', '-')}"
+            command += [option] if value is True else [option, str(value)]
         place = {"STATEFERRY_HOME": str(self.folder / "of-the-command"), "PYTHONPATH": str(_REPOSITORY)}
-        subprocess.run(
-            [*command, *states, "--target", run.plan.target], check=True, env=os.environ | place, cwd=_REPOSITORY
-        )
+        subprocess.run([*command, "--target", run.plan.target], check=True, env=os.environ | place, cwd=_REPOSITORY)
         return run.plan.target
 
     def start(self) -> dict[str, Any]:
@@ -235,8 +237,11 @@ class CutOver:
         times = sorted(file.stat().st_mtime for file in (self.folder / "sink").glob("[!.]*"))
         return max(later - earlier for earlier, later in pairwise(times))
 
-    def check_that_nothing_was_lost(self, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Has somebody else suspend the job, and judges what all jobs have shown and what the last one holds."""
+    def check_that_nothing_was_lost(self, state: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Has somebody else suspend the job, and judges what all jobs have shown and what the last one holds.
+
+        Returns the last one's savepoint.
+        """
         before = self.files()
         until("the job shows something", lambda: self.files() > before + 4 or None)
         # Else the operator might be content with the metadata of high availability, before it has seen the job run.
@@ -251,6 +256,7 @@ class CutOver:
         monkeypatch.setenv("PYTHONPATH", str(_REPOSITORY))
         assert purchases.entries(end, state) == purchases.expected_entries(lines)
         sys.stdout.write(f"\nthe job stood still for {self.outage():.1f} s\n")
+        return end
 
 
 @pytest.fixture

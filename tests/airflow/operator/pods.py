@@ -1,6 +1,7 @@
 """A stand-in for scheduler, kubelet and images: pods of Flink as processes of this machine.
 
-An image has a name and nothing else: the processes get the tests' jars of Flink and the jobs of `stateferry.totals`.
+An image has a name and nothing else: the processes get the tests' jars of a Flink and the jobs of `stateferry.totals`.
+Of which Flink, the name says if it ends like those of Flink's own images, as in `orders:1-flink-1.20.0`.
 The container's arguments and the mounted ConfigMap are those that the operator wrote. All pods have the loopback
 address.
 """
@@ -12,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,15 +51,22 @@ def hosts(cluster: Cluster, name: str) -> Path:
     return file
 
 
+@cache
+def _class_path(version: str) -> str:
+    flink, classes = jars.totals(version).made()
+    more = [beside_flink(version), beside_flink(version, "flink-kubernetes")]
+    folders = [flink, *(one.folder() for one in more if one.pins.exists())]
+    return ":".join([*(f"{one}/*" for one in folders), str(classes)])
+
+
 class Pods:
-    """Runs the pods of the cluster until it is closed; `hosts` maps the names of services to this machine."""
+    """Runs the pods of the cluster until it is closed; `hosts` maps the names of services to this machine.
+
+    `version` is the Flink of images whose name says nothing of it.
+    """
 
     def __init__(self, cluster: Cluster, version: str, hosts: Path) -> None:
-        self._cluster, self._hosts = cluster, hosts
-        flink, classes = jars.totals(version).made()
-        more = [beside_flink(version), beside_flink(version, "flink-kubernetes")]
-        folders = [flink, *(one.folder() for one in more if one.pins.exists())]
-        self._class_path = ":".join([*(f"{one}/*" for one in folders), str(classes)])
+        self._cluster, self._hosts, self._version = cluster, hosts, version
         self.folder = cluster.folder / "pods"
         self._running: dict[str, Pod] = {}
         self._ends = threading.Event()
@@ -112,7 +121,8 @@ class Pods:
                 *(word for name, value in TASK_MANAGER_MEMORY.items() for word in ("-D", f"{name}={value}")),
             ]
         command = [java_tool("java"), "-Xmx768m" if kind == "taskmanager" else "-Xmx384m", *_JVM, *jars.OPENED]
-        command += [f"-Djdk.net.hosts.file={self._hosts}", f"-Djava.io.tmpdir={folder}", "-cp", self._class_path]
+        version = container["image"].partition("-flink-")[2] or self._version
+        command += [f"-Djdk.net.hosts.file={self._hosts}", f"-Djava.io.tmpdir={folder}", "-cp", _class_path(version)]
         command += [_MAINS[kind], "--configDir", str(conf), *arguments]
         # The metadata of high availability is in the cluster.
         return Process(

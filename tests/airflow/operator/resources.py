@@ -12,12 +12,21 @@ from tests.flink.remote import LEGACY_JOB
 from tests.support.servers import LOOPBACK, free_port
 
 NAME = "orders"
+FLINK_1 = "1.20.0"
 
 
 def application(folder: Path, port: int) -> list[Body]:
     """The old job's FlinkDeployment; its sink is in the folder, and its REST API at the port."""
     job = _job(folder, "local:///opt/flink/usrlib/orders.jar")
     return [_resource("FlinkDeployment", _cluster(folder, port) | {"job": job})]
+
+
+def of_flink_1(folder: Path, port: int) -> list[Body]:
+    """The same, as a job of Flink 1.20 that keeps, beside its map, what Flink 2 would read wrongly."""
+    job = _job(folder, "local:///opt/flink/usrlib/orders.jar")
+    job["args"] += ["--ttl-days", "30", "--declared", "hint", "--beside", "yes"]
+    cluster = _cluster(folder, port, FLINK_1) | {"image": f"orders:1-flink-{FLINK_1}"}
+    return [_resource("FlinkDeployment", cluster | {"job": job})]
 
 
 def highly_available(folder: Path, port: int) -> list[Body]:
@@ -52,11 +61,17 @@ def _job(folder: Path, jar: str) -> Body:
     }
 
 
-def _cluster(folder: Path, port: int) -> Body:
+def flink_version(version: str) -> str:
+    """As the operator calls the line of a Flink."""
+    return f"v{version.rpartition('.')[0].replace('.', '_')}"
+
+
+def _cluster(folder: Path, port: int, version: str = "") -> Body:
+    version = version or flink()
     fixed = {f"{name}.bind-host": LOOPBACK for name in ("jobmanager", "taskmanager")}
     ports = {name: str(free_port()) for name in ("jobmanager.rpc.port", "blob.server.port", "taskmanager.rpc.port")}
     # By the names that operators of that time ask for.
-    is_newer = not flink().startswith("1.")
+    is_newer = not version.startswith("1.")
     of_checkpoints = "execution.checkpointing.dir" if is_newer else "state.checkpoints.dir"
     of_savepoints = "execution.checkpointing.savepoint-dir" if is_newer else "state.savepoints.dir"
     options = {
@@ -74,7 +89,7 @@ def _cluster(folder: Path, port: int) -> Body:
     memory = {"resource": {"memory": "2048m", "cpu": 1.0}}
     return {
         "image": "orders:1",
-        "flinkVersion": f"v{flink().rpartition('.')[0].replace('.', '_')}",
+        "flinkVersion": flink_version(version),
         "mode": "standalone",
         "serviceAccount": "flink",
         "flinkConfiguration": options | fixed | ports,

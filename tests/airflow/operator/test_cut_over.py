@@ -21,8 +21,17 @@ from tests.airflow.operator.conftest import CutOver
 from tests.airflow.operator.control_plane import Body, until
 from tests.airflow.operator.flink_operator import flink
 from tests.airflow.operator.pods import MISSING_IMAGE, beside_flink
-from tests.airflow.operator.resources import application, highly_available, put_back, session
+from tests.airflow.operator.resources import (
+    FLINK_1,
+    application,
+    flink_version,
+    highly_available,
+    of_flink_1,
+    put_back,
+    session,
+)
 from tests.flink.remote import FAILING_JOB, NEW_JOB
+from tests.standalone.cut_over import purchases
 
 Make = Callable[..., CutOver]
 
@@ -48,6 +57,37 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
     assert Path(plain(taken["savepoint"]), "_metadata").exists()
     made.change({"flinkConfiguration": {"kubernetes.operator.savepoint.dispose-on-delete": None}})
     made.check_that_nothing_was_lost("newMainState", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("entry_class", "words"), [(NEW_JOB, None), (FAILING_JOB, "the price list cannot be found")], ids=["new", "failing"]
+)
+def test_a_job_of_flink_1_becomes_one_of_flink_2_or_runs_on_by_its_own(
+    cut_over: Make, entry_class: str, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if flink().startswith("1."):
+        pytest.skip(f"this operator is given no Flink 2, but {flink()}")
+    new = {"image": "orders:2", "flinkVersion": flink_version(flink()), "job": {"entryClass": entry_class}}
+    fields = {"to": "flink-2", "ttl": "30d", "declared": "beside/recent.totals=List<String>"}
+    made = cut_over(new, of_flink_1, **fields)
+    made.check()
+    before = made.read()["spec"]
+    assert (before["flinkVersion"], made.flink("/config")["flink-version"]) == (flink_version(FLINK_1), FLINK_1)
+    taken = made.stop()
+    published = made.migrate()
+    if words is None:
+        runs, savepoint, state, version = made.start(), published, "newMainState", flink()
+    else:
+        with pytest.raises(AirflowFailException, match=words):
+            made.start()
+        runs, savepoint, state, version = made.go_back(), plain(taken["savepoint"]), "mainState", FLINK_1
+        assert made.read()["spec"] == put_back(before, taken["savepoint"])
+    assert made.restored_from(runs["job_id"]) == savepoint
+    assert made.flink("/config")["flink-version"] == version
+    assert made.read()["spec"]["flinkVersion"] == flink_version(version)
+    began = made.flink(f"/jobs/{runs['job_id']}")["start-time"]
+    end = made.check_that_nothing_was_lost(state, monkeypatch)
+    assert min(purchases.times_due(end)) > began, "a timer that the old job had set has not fired"
 
 
 def test_a_native_savepoint_is_taken_and_a_native_one_is_started_from(
