@@ -62,6 +62,13 @@ def spec_of(**options: str) -> Body:
     }
 
 
+def session_spec_of() -> Body:
+    """The same job on a session cluster."""
+    spec = spec_of()
+    options = {"state.savepoints.dir": spec["flinkConfiguration"]["state.savepoints.dir"]}
+    return {"deploymentName": "cluster", "flinkConfiguration": options, "job": spec["job"]}
+
+
 def asked(tmp_path: Path, **others: object) -> MigrationRequest:
     values = {
         "source": "flink", "flink_job": "orders", "savepoint_directory": str(tmp_path / "savepoints"),
@@ -99,13 +106,17 @@ class CutOver:
 
     def __init__(self, tmp_path: Path, home: Path, occasion: Occasion, version: str, **others: object) -> None:
         self.flinks = Flinks()
-        resource: Body = {"kind": "FlinkDeployment", "metadata": {"name": NAME, "namespace": "team"}, "spec": spec_of()}
-        self.kubernetes = Kubernetes(resource, schema(version), schema(version, "flinkstatesnapshots"))
+        self.request = asked(tmp_path, **others)
+        kind, spec = ("FlinkDeployment", spec_of())
+        if str(self.request.resource).startswith("flinksessionjob/"):
+            kind, spec = ("FlinkSessionJob", session_spec_of())
+        resource: Body = {"kind": kind, "metadata": {"name": NAME, "namespace": "team"}, "spec": spec}
+        of_kind = schema(version, f"{kind.lower()}s")
+        self.kubernetes = Kubernetes(resource, of_kind, schema(version, "flinkstatesnapshots"))
         self.operator = StandInOperator(
             self.kubernetes, lambda *how: self.flinks.stop(*how), lambda spec: self.flinks.start(spec), OLD_JOB
         )
         self.before = json.loads(json.dumps(self.kubernetes.resource["spec"]))
-        self.request = asked(tmp_path, **others)
         self.rehearsal = rehearsed(home, occasion.rehearsal(), self.request)
         decided(self.rehearsal)
         self.context: Any = context(self.rehearsal, self.request, occasion)

@@ -39,6 +39,7 @@ from tests.support.facts import kept_facts
 from tests.support.operator_crds import versions
 
 Make = Callable[..., CutOver]
+SESSION = {"resource": f"flinksessionjob/{NAME}", "new_spec": '{"job": {"entryClass": "a.NewJob"}}'}
 
 
 @pytest.mark.parametrize("version", versions())
@@ -473,8 +474,7 @@ def test_a_spec_that_the_operator_does_not_know_is_refused_before_the_stop(cut_o
 
 def test_a_session_job_starts_on_the_flink_of_its_cluster(cut_over: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its spec has no `flinkVersion`."""
-    made = cut_over(resource=f"flinksessionjob/{NAME}", to="flink-2")
-    made.kubernetes.resource["spec"].pop("flinkVersion")
+    made = cut_over(to="flink-2", **SESSION)
     monkeypatch.setattr(FlinkHook, "flink_version", lambda _: "2.3.0")
     made.place.check()
     monkeypatch.setattr(FlinkHook, "flink_version", lambda _: "1.20.0")
@@ -482,11 +482,39 @@ def test_a_session_job_starts_on_the_flink_of_its_cluster(cut_over: Make, monkey
         made.place.check()
 
 
+@pytest.mark.parametrize("version", versions())
+def test_a_session_job_that_flink_has_stopped_is_started_from_a_savepoint_and_the_old_one_again(
+    cut_over: Make, version: str, occasion: Occasion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over(version, **SESSION)
+    made.place.check()
+    place = made.place
+    assert isinstance(place, SessionJobOperator)
+    place.keep_spec()
+    old = made.flinks.stop(str(tmp_path / "ours"), "CANONICAL")
+    started = place.start(run_of(made, occasion, old), "/new", timeout=10)
+    new = merged(merged(made.before, made.request.new_spec_patch()), AS_PROVEN)
+    assert made.spec == merged(new, {"job": {"initialSavepointPath": "/new", "savepointRedeployNonce": 1}})
+    assert made.flinks.restored[started["job_id"]] == "/new"
+    made.flinks.checkpointed.clear()
+    back = made.place.start_old(old)
+    assert made.flinks.restored[back["job_id"]] == old
+    by = {"initialSavepointPath": old, "savepointRedeployNonce": 2}
+    assert made.spec == merged(merged(made.before, AS_PROVEN), {"job": by})
+
+
+def test_what_only_a_cluster_has_is_refused_for_a_session_job(cut_over: Make) -> None:
+    made = cut_over(resource=SESSION["resource"], new_spec="{image: orders:2}")
+    with pytest.raises(AirflowFailException, match=r'unknown field "spec.image"'):
+        made.place.check()
+    assert made.kubernetes.patches == []
+
+
 def test_no_job_is_started_beside_or_instead_of_one_that_the_operator_has_started_again(
     cut_over: Make, occasion: Occasion, tmp_path: Path
 ) -> None:
     """A job of a session cluster, which Flink has stopped: its spec is as it was."""
-    made = cut_over(resource=f"flinksessionjob/{NAME}")
+    made = cut_over(**SESSION)
     place = made.place
     assert isinstance(place, SessionJobOperator)
     place.keep_spec()

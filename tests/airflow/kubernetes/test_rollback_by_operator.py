@@ -21,6 +21,7 @@ from stateferry.runs.control.outage_limit import record_start
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 from tests.airflow.kubernetes.conftest import AS_PROVEN, CutOver, run_of
+from tests.support.operator_crds import versions
 from tests.support.records import record_of
 
 Make = Callable[..., CutOver]
@@ -53,8 +54,9 @@ class Rollback:
         )  # fmt: skip
 
 
-def test_the_old_job_runs_again_by_its_spec_as_it_was(cut_over: Make, occasion: Occasion) -> None:
-    made = cut_over()
+@pytest.mark.parametrize("version", versions())
+def test_the_old_job_runs_again_by_its_spec_as_it_was(cut_over: Make, version: str, occasion: Occasion) -> None:
+    made = cut_over(version)
     run = published(made, occasion)
     record_start(run, NewJob(None))
     made.place.start(run, run.plan.target, timeout=10)

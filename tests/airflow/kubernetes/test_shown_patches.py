@@ -19,25 +19,37 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked, record_start
 from stateferry.runs.record.facts import NewJob
 from tests.airflow.kubernetes.conftest import OLD_JOB, CutOver, run_of
+from tests.support.operator_crds import versions
 
 Make = Callable[..., CutOver]
 
 
-def test_a_patch_that_is_only_shown_is_waited_for(cut_over: Make, occasion: Occasion) -> None:
+@pytest.mark.parametrize("version", versions())
+def test_a_patch_that_is_only_shown_is_waited_for(cut_over: Make, version: str, occasion: Occasion) -> None:
     """As with a repository from which another program applies it."""
-    made = cut_over(patch="show")
+    made = cut_over(version, patch="show")
+    answers: list[Any] = []
 
     def applies(patch: Any) -> None:
         made.kubernetes.change_spec(patch["spec"])
         made.operator.reconcile()
 
-    made.context["ti"].xcom_push = lambda key, value: threading.Timer(0.1, applies, [value]).start()
+    def pushed(key: str, value: Any) -> None:
+        answers.append(made.kubernetes.patch(value, dry_run=True))
+        threading.Timer(0.1, applies, [value]).start()
+
+    made.context["ti"].xcom_push = pushed
     taken = made.place.stop(made.order())
     started = made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
     assert made.flinks.restored[started["job_id"]] == "/new"
     assert made.kubernetes.patches == []
     # Nobody waits for the last patch, without which the operator restarts no failed job any more.
     wait_until(lambda: "kubernetes.operator.job.restart.failed" not in made.spec["flinkConfiguration"])
+    made.flinks.checkpointed.clear()
+    back = made.place.start_old(taken.location)
+    assert made.flinks.restored[back["job_id"]] == taken.location
+    # The operator's API server takes each of them: stop, start, way back, and what lets the operator go on as before.
+    assert [status for status, _ in answers] == [200] * 5
 
 
 class Shown:

@@ -20,6 +20,7 @@ from stateferry.airflow.requests.planning import Occasion
 from tests.airflow.kubernetes.conftest import OLD_JOB, CutOver, run_of
 from tests.airflow.kubernetes.stand_in import Body
 from tests.airflow.state_migration.savepoints import write_metadata
+from tests.support.operator_crds import WHOLE, versions
 
 OTHER_JOB = "b" * 32
 STOP = {"source": "checkpoint", "stop_with": "checkpoint", "may_repeat": True}
@@ -73,8 +74,8 @@ class Checkpoints:
 
 
 @pytest.fixture
-def made(cut_over: Callable[..., CutOver], monkeypatch: pytest.MonkeyPatch) -> CutOver:
-    made = cut_over(**STOP)
+def made(request: pytest.FixtureRequest, cut_over: Callable[..., CutOver], monkeypatch: pytest.MonkeyPatch) -> CutOver:
+    made = cut_over(getattr(request, "param", WHOLE), **STOP)
     monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: "RUNNING" if job == made.flinks.running else "CANCELED")
     return made
 
@@ -96,7 +97,11 @@ def checkpoints(made: CutOver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return there
 
 
-@pytest.mark.parametrize("seen", [True, False], ids=["seen", "not seen from here"])
+@pytest.mark.parametrize(
+    ("made", "seen"),
+    [*((version, True) for version in versions()), pytest.param(WHOLE, False, id="not seen from here")],
+    indirect=["made"],
+)
 def test_a_job_goes_on_from_its_newest_checkpoint(
     made: CutOver, checkpoints: Checkpoints, occasion: Occasion, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
