@@ -112,10 +112,10 @@ test-operator: $(VENV)/.made $(KUBERNETES_PROVIDER)/.made check-java ## Cut-over
 
 # Each has a Kubernetes and an operator of its own. -s: each test prints its outage.
 test-operator-by-tasks:
-	$(WITH_KUBERNETES) $(IN_AIRFLOW)/operator/test_cut_over.py -s -k 'not session'
+	$(WITH_KUBERNETES) $(IN_AIRFLOW)/operator/test_cut_over.py -s -k 'not session and not native'
 
 test-operator-of-sessions:
-	$(WITH_KUBERNETES) $(subst /test-airflow,/test-of-sessions,$(IN_AIRFLOW))/operator/test_cut_over.py -s -k session
+	$(WITH_KUBERNETES) $(subst /test-airflow,/test-of-sessions,$(IN_AIRFLOW))/operator/test_cut_over.py -s -k 'session or native'
 
 test-operator-by-dag:
 	$(WITH_KUBERNETES) $(subst /test-airflow,/test-by-dag,$(IN_AIRFLOW))/operator/test_by_dag.py -s -m 'not full'

@@ -65,6 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with Cluster(folder) as cluster:
         cluster.define(crds())
         _allow_what_the_docs_say(cluster)
+        _allow_what_the_chart_says(cluster)
         names = hosts(cluster, NAME)
         operator = OperatorProcess(cluster, names)
         with Pods(cluster, flink(), names) as pods:
@@ -80,11 +81,16 @@ def _allow_what_the_docs_say(cluster: Cluster) -> None:
     (found,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
     role = yaml.safe_load(found)
     role["rules"][0]["resources"].append("flinksessionjobs")
-    cluster.create(role)
-    named = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]}
-    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "stateferry"}
-    binding = {"apiVersion": role["apiVersion"], "kind": "RoleBinding", "metadata": role["metadata"]}
-    cluster.create(binding | {"roleRef": named, "subjects": [user]})
+    cluster.allow("stateferry", role)
+
+
+def _allow_what_the_chart_says(cluster: Cluster) -> None:
+    """The role that the operator's Helm chart gives to the pods of Flink."""
+    verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    of_core = {"apiGroups": [""], "resources": ["pods", "configmaps"], "verbs": verbs}
+    of_apps = {"apiGroups": ["apps"], "resources": ["deployments", "deployments/finalizers"], "verbs": verbs}
+    named = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "flink"}}
+    cluster.allow("flink", named | {"rules": [of_core, of_apps]})
 
 
 @dataclass

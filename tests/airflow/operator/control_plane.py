@@ -26,7 +26,7 @@ from tests.support.servers import LOOPBACK, free_port, with_us
 
 Body = dict[str, Any]
 _T = TypeVar("_T")
-ADMIN, TEAM = "admin-token", "team-token"
+ADMIN, TEAM, FLINK = "admin-token", "team-token", "flink-token"
 NAMESPACE = "team"
 _MODULE = Path(__file__).parent / "kubernetes"
 _CONTROLLERS = "deployment-controller,replicaset-controller,garbage-collector-controller"
@@ -153,6 +153,14 @@ class Cluster:
         path = "/api/v1" if body["apiVersion"] == "v1" else f"/apis/{body['apiVersion']}"
         return self.ask("POST", f"{path}/namespaces/{NAMESPACE}/{body['kind'].lower()}s", body)
 
+    def allow(self, user: str, role: Body) -> None:
+        """Gives a user the role."""
+        self.create(role)
+        named = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+        binding = {"apiVersion": role["apiVersion"], "kind": "RoleBinding", "metadata": role["metadata"]}
+        self.create(binding | {"roleRef": named, "subjects": [subject]})
+
     def define(self, crds: Mapping[str, Body]) -> None:
         """Makes the API server know resources of these kinds."""
         where = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -170,7 +178,7 @@ class Cluster:
         key = self.folder / "service-accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         tokens = self.folder / "tokens.csv"
-        tokens.write_text(f'{ADMIN},admin,1,"system:masters"\n{TEAM},stateferry,2\n')
+        tokens.write_text(f'{ADMIN},admin,1,"system:masters"\n{TEAM},stateferry,2\n{FLINK},flink,3\n')
         at = f"http://{LOOPBACK}:{etcd}"
         of_peers = f"http://{LOOPBACK}:{peers}"
         self._run(
@@ -184,7 +192,7 @@ class Cluster:
             f"--cert-dir={self.certificate.parent}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.0.0.0/24", "--service-account-issuer=https://here",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
-            # Pods get no token: they are processes of this machine, which ask nothing of Kubernetes.
+            # Pods get no token: they are processes of this machine, and have that of the user flink.
             "--disable-admission-plugins=ServiceAccount",
         )  # fmt: skip
         until("the API server has its certificate", lambda: self.certificate.exists() or None)

@@ -9,6 +9,7 @@ address.
 from __future__ import annotations
 
 import logging
+import shlex
 import socket
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.airflow.operator.control_plane import NAMESPACE, Body, Cluster, KubeError, Process, until
+from tests.airflow.operator.control_plane import FLINK, NAMESPACE, Body, Cluster, KubeError, Process, until
 from tests.flink import jars
 from tests.flink.cluster import TASK_MANAGER_MEMORY
 from tests.support.fetched_jars import Jars, java_tool
@@ -27,10 +28,15 @@ from tests.support.servers import LOOPBACK
 
 MISSING_IMAGE = "orders:missing"
 _MAINS = {
+    # By `mode: standalone`; then by `mode: native`, where Flink's own client has written the container.
     "jobmanager": "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
     "standalone-job": "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
     "taskmanager": "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
+    "kubernetes-application": "org.apache.flink.kubernetes.entrypoint.KubernetesApplicationClusterEntrypoint",
+    "kubernetes-taskmanager": "org.apache.flink.kubernetes.taskmanager.KubernetesTaskExecutorRunner",
 }
+# What of a pod its container may ask to have in its environment.
+_FIELDS = {"status.podIP": LOOPBACK, "spec.nodeName": "here"}
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 _HERE: Body = {"apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": "here"}}
 _BACK_OFF = 2.0
@@ -109,26 +115,24 @@ class Pods:
     def start(self, body: Body, folder: Path) -> Process:
         """Starts the container of a pod, as the image's entry point does."""
         (container,) = (one for one in body["spec"]["containers"] if one["name"] == "flink-main-container")
-        kind, *arguments = (one.replace("$(_POD_IP_ADDRESS)", LOOPBACK) for one in container["args"])
-        conf = folder / "conf"
+        kind, arguments = _asked_of_the_entry_point(container["args"])
+        environment, conf = _environment(container), folder / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         for mount in container["volumeMounts"]:
             if mount["mountPath"].startswith("/opt/flink/conf"):
                 self._mount(body, mount["name"], conf)
+        heap = environment.get("FLINK_TM_JVM_MEM_OPTS", "-Xmx768m" if kind == "taskmanager" else "-Xmx384m").split()
         if kind == "taskmanager":
-            arguments = [
-                *arguments,
-                *(word for name, value in TASK_MANAGER_MEMORY.items() for word in ("-D", f"{name}={value}")),
-            ]
-        command = [java_tool("java"), "-Xmx768m" if kind == "taskmanager" else "-Xmx384m", *_JVM, *jars.OPENED]
+            arguments += [word for name, value in TASK_MANAGER_MEMORY.items() for word in ("-D", f"{name}={value}")]
+        if kind != "kubernetes-application":
+            arguments = ["--configDir", str(conf), *arguments]
+        command = [java_tool("java"), *heap, *_JVM, *jars.OPENED]
         version = container["image"].partition("-flink-")[2] or self._version
         command += [f"-Djdk.net.hosts.file={self._hosts}", f"-Djava.io.tmpdir={folder}", "-cp", _class_path(version)]
-        command += [_MAINS[kind], "--configDir", str(conf), *arguments]
-        # The metadata of high availability is in the cluster.
-        return Process(
-            command, folder / f"{kind}.log", folder=folder, FLINK_CONF_DIR=str(conf),
-            KUBECONFIG=str(self._cluster.kubeconfig()),
-        )  # fmt: skip
+        # The metadata of high availability is in the cluster, and a native JobManager asks it for TaskManagers.
+        here = {"FLINK_CONF_DIR": str(conf), "KUBECONFIG": str(self._cluster.kubeconfig(FLINK))}
+        log = folder / f"{kind}.log"
+        return Process([*command, _MAINS[kind], *arguments], log, folder=folder, **environment | here)
 
     def _mount(self, body: Body, name: str, conf: Path) -> None:
         (volume,) = (one for one in body["spec"]["volumes"] if one["name"] == name)
@@ -150,8 +154,26 @@ class Pods:
                 raise
 
 
+def _asked_of_the_entry_point(arguments: list[str]) -> tuple[str, list[str]]:
+    """What the container runs, and its arguments; natively these are one line for a shell."""
+    if arguments[0] == "bash":
+        script, *arguments = shlex.split(arguments[2])
+        if script == "kubernetes-taskmanager.sh":
+            return "kubernetes-taskmanager", arguments
+    kind, *arguments = (one.replace("$(_POD_IP_ADDRESS)", LOOPBACK) for one in arguments)
+    return kind, arguments
+
+
+def _environment(container: Body) -> dict[str, str]:
+    given: list[Body] = container.get("env", [])
+    return {
+        one["name"]: one["value"] if "value" in one else _FIELDS[one["valueFrom"]["fieldRef"]["fieldPath"]]
+        for one in given
+    }
+
+
 class Pod:
-    """One pod: its container is started again when it ends."""
+    """One pod: its container is started again when it ends, unless its owner replaces the pod itself."""
 
     def __init__(self, pods: Pods, body: Body) -> None:
         self._pods, self._body, self._folder = pods, body, pods.folder / body["metadata"]["name"]
@@ -177,6 +199,9 @@ class Pod:
             self._tell("Running", {"running": {"startedAt": _now()}}, restarts)
             code = self._process.wait()
             if self._ends.is_set():
+                return
+            if self._body["spec"].get("restartPolicy") == "Never":
+                self._tell("Failed", {"terminated": {"exitCode": code, "reason": "Error"}}, restarts)
                 return
             ended, pause = {"terminated": {"exitCode": code, "reason": "Error"}}, _BACK_OFF * restarts
             why = {"reason": "CrashLoopBackOff", "message": f"back-off {pause:g}s restarting failed container"}

@@ -5,14 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.airflow.operator.control_plane import Body
 from tests.airflow.operator.flink_operator import flink
+from tests.airflow.operator.pods import beside_flink
 from tests.flink import jars
 from tests.flink.remote import LEGACY_JOB
 from tests.support.servers import LOOPBACK, free_port
 
 NAME = "orders"
 FLINK_1 = "1.20.0"
+# What the run of a job `of_flink_1` is told.
+UPGRADED = {"to": "flink-2", "ttl": "30d", "declared": "beside/recent.totals=List<String>"}
 
 
 def application(folder: Path, port: int) -> list[Body]:
@@ -37,13 +42,25 @@ def highly_available(folder: Path, port: int) -> list[Body]:
     return [one]
 
 
+def native(folder: Path, port: int) -> list[Body]:
+    """The old job's FlinkDeployment in the mode by which Flink itself asks Kubernetes for TaskManagers."""
+    cluster = _cluster(folder, port)
+    # The CRD's default.
+    del cluster["mode"]
+    return [_resource("FlinkDeployment", cluster | {"job": _job(folder, f"local://{_jar(folder)}")})]
+
+
 def session(folder: Path, port: int) -> list[Body]:
     """The same job on a session cluster: the cluster, and the job's resource of the same name."""
+    job = {"deploymentName": NAME, "job": _job(folder, _jar(folder).as_uri())}
+    return [_resource("FlinkDeployment", _cluster(folder, port)), _resource("FlinkSessionJob", job)]
+
+
+def _jar(folder: Path) -> Path:
+    """The jar of the jobs, where the program is loaded from it."""
     _, classes = jars.totals(flink()).made()
     # Flink takes no file of another name.
-    jar = Path(shutil.make_archive(str(folder / "orders"), "zip", classes)).rename(folder / "orders.jar")
-    job = {"deploymentName": NAME, "job": _job(folder, jar.as_uri())}
-    return [_resource("FlinkDeployment", _cluster(folder, port)), _resource("FlinkSessionJob", job)]
+    return Path(shutil.make_archive(str(folder / "orders"), "zip", classes)).rename(folder / "orders.jar")
 
 
 def _resource(kind: str, spec: Body) -> Body:
@@ -59,6 +76,15 @@ def _job(folder: Path, jar: str) -> Body:
         "upgradeMode": "savepoint",
         "state": "running",
     }
+
+
+def skip_unless_fit(resources: object) -> None:
+    """Skips the test if the operator has no Flink that these resources need."""
+    if resources is of_flink_1 and flink().startswith("1."):
+        pytest.skip(f"this operator is given no Flink 2, but {flink()}")
+    needed = resources in (highly_available, native)
+    if needed and not beside_flink(flink(), "flink-kubernetes").pins.exists():
+        pytest.skip(f"flink-kubernetes of Flink {flink()} isn't pinned")
 
 
 def flink_version(version: str) -> str:

@@ -11,14 +11,31 @@ import pytest
 from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.runs.catalog.publications import Control, Publication
 from tests.airflow.operator.conftest import CutOver
-from tests.airflow.operator.resources import NAME, put_back
+from tests.airflow.operator.control_plane import Body
+from tests.airflow.operator.flink_operator import flink
+from tests.airflow.operator.resources import (
+    NAME,
+    UPGRADED,
+    flink_version,
+    native,
+    of_flink_1,
+    put_back,
+    skip_unless_fit,
+)
 from tests.flink.remote import NEW_JOB
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(3000)]
 
 
-def test_the_dag_cuts_over(cut_over: Callable[..., CutOver], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cut_over()
+@pytest.mark.parametrize("resources", [native, of_flink_1])
+def test_the_dag_cuts_over(
+    cut_over: Callable[..., CutOver],
+    resources: Callable[[Path, int], list[Body]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    skip_unless_fit(resources)
+    new = {"image": "orders:2", "flinkVersion": flink_version(flink()), "job": {"entryClass": NEW_JOB}}
+    made = cut_over(new, resources, **(UPGRADED if resources is of_flink_1 else {}))
     old = made.read()["status"]["jobStatus"]["jobId"]
     said = made.by_dag()
     assert said["state"] == "success", said["logs"]
@@ -27,6 +44,7 @@ def test_the_dag_cuts_over(cut_over: Callable[..., CutOver], monkeypatch: pytest
     published = standing(made)
     assert published is not None
     assert made.restored_from(said["xcoms"]["start_job"]["job_id"]) == published.record.target
+    assert made.flink("/config")["flink-version"] == flink()
     made.check_that_nothing_was_lost("newMainState", monkeypatch)
 
 

@@ -5,6 +5,7 @@ Each test prints how long the job stood still.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +21,18 @@ from stateferry.airflow.runs_on.places import operator_of
 from tests.airflow.operator.conftest import CutOver
 from tests.airflow.operator.control_plane import Body, until
 from tests.airflow.operator.flink_operator import flink
-from tests.airflow.operator.pods import MISSING_IMAGE, beside_flink
+from tests.airflow.operator.pods import MISSING_IMAGE
 from tests.airflow.operator.resources import (
     FLINK_1,
+    UPGRADED,
     application,
     flink_version,
     highly_available,
+    native,
     of_flink_1,
     put_back,
     session,
+    skip_unless_fit,
 )
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 from tests.standalone.cut_over import purchases
@@ -38,10 +42,12 @@ Make = Callable[..., CutOver]
 pytestmark = pytest.mark.flink
 
 
+@pytest.mark.parametrize("resources", [application, native])
 def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
-    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+    cut_over: Make, resources: Callable[[Path, int], list[Body]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = cut_over()
+    skip_unless_fit(resources)
+    made = cut_over(None, resources)
     # By itself the operator would remove each savepoint with its resource.
     made.change({"flinkConfiguration": {"kubernetes.operator.savepoint.dispose-on-delete": "true"}})
     made.wait_until_it_runs()
@@ -65,11 +71,9 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
 def test_a_job_of_flink_1_becomes_one_of_flink_2_or_runs_on_by_its_own(
     cut_over: Make, entry_class: str, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if flink().startswith("1."):
-        pytest.skip(f"this operator is given no Flink 2, but {flink()}")
+    skip_unless_fit(of_flink_1)
     new = {"image": "orders:2", "flinkVersion": flink_version(flink()), "job": {"entryClass": entry_class}}
-    fields = {"to": "flink-2", "ttl": "30d", "declared": "beside/recent.totals=List<String>"}
-    made = cut_over(new, of_flink_1, **fields)
+    made = cut_over(new, of_flink_1, **UPGRADED)
     made.check()
     before = made.read()["spec"]
     assert (before["flinkVersion"], made.flink("/config")["flink-version"]) == (flink_version(FLINK_1), FLINK_1)
@@ -106,8 +110,12 @@ def test_a_native_savepoint_is_taken_and_a_native_one_is_started_from(
 
 @pytest.mark.parametrize(
     ("entry_class", "resources", "words"),
-    [(NEW_JOB, application, None), (FAILING_JOB, highly_available, "the price list cannot be found")],
-    ids=["new", "failing, highly available"],
+    [
+        (NEW_JOB, application, None),
+        (NEW_JOB, native, None),
+        (FAILING_JOB, highly_available, "the price list cannot be found"),
+    ],
+    ids=["new", "native", "failing, highly available"],
 )
 def test_the_operator_cancels_the_job_and_the_newest_checkpoint_counts(
     cut_over: Make,
@@ -116,8 +124,7 @@ def test_the_operator_cancels_the_job_and_the_newest_checkpoint_counts(
     words: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if resources is highly_available and not beside_flink(flink(), "flink-kubernetes").pins.exists():
-        pytest.skip(f"what Flink {flink()} needs for high availability isn't pinned")
+    skip_unless_fit(resources)
     fields = {"source": "checkpoint", "stop_with": "checkpoint", "may_repeat": True}
     fields |= {"format": "native", "no_timers": True}
     made = cut_over({"job": {"entryClass": entry_class}}, resources, **fields)
@@ -156,15 +163,25 @@ def test_flink_stops_a_job_of_a_session_cluster_and_the_operator_starts_the_next
     made.check_that_nothing_was_lost(state, monkeypatch)
 
 
-@pytest.mark.parametrize("resources", [application, session])
+@pytest.mark.parametrize("resources", [application, native, session])
 def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_was(
-    cut_over: Make, resources: Callable[[Path, int], list[Body]]
+    cut_over: Make,
+    resources: Callable[[Path, int], list[Body]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = cut_over({"job": {"entryClass": NEW_JOB}}, resources)
+    skip_unless_fit(resources)
+    # What the new job has shown until then, the old one shows again: in another place.
+    new_sink, until_then = tmp_path / "new-sink", tmp_path / "until-then"
+    new_sink.mkdir()
+    made = cut_over({"job": {"entryClass": NEW_JOB, "args": ["--sink", str(new_sink)]}}, resources)
     before = made.read()["spec"]
     taken = made.stop()
-    made.migrate()
+    shutil.copytree(tmp_path / "sink", until_then)
+    published = made.migrate()
     new = made.start()
+    assert made.restored_from(new["job_id"]) == published
+    until("the new job shows something", lambda: list(new_sink.glob("[!.]*")))
     request = RollbackRequest.model_validate({"job": "main", "runs_on": "kubernetes", "restart_job": True})
     back = operator_of(made.run, request, made.task("start_old_job")).go_back(taken["savepoint"])
     assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
@@ -172,21 +189,35 @@ def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_wa
     assert made.read()["spec"] == put_back(before, taken["savepoint"])
     running = [one["jid"] for one in made.flink("/jobs/overview")["jobs"] if one["state"] == "RUNNING"]
     assert running == [back["job_id"]]
+    # The file that the old job was about to show both have, by the same name.
+    shutil.copytree(new_sink, until_then, dirs_exist_ok=True)
+    purchases.check_each_once(purchases.shown(until_then))
+    made.check_that_nothing_was_lost("mainState", monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("image", "entry_class", "words", "known"),
+    ("image", "entry_class", "words", "known", "resources"),
     [
-        (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True),
-        ("orders:2", FAILING_JOB, "the price list cannot be found", True),
-        ("orders:2", FAILING_JOB, "the price list cannot be found", False),
+        (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True, application),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", True, application),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", False, application),
+        (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True, native),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", False, native),
     ],
-    ids=["image", "job", "job, and Flink says it first"],
+    ids=["image", "job", "job, and Flink says it first", "image, native", "job, native"],
 )
 def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_stop(
-    cut_over: Make, image: str, entry_class: str, words: str, known: bool, monkeypatch: pytest.MonkeyPatch
+    cut_over: Make,
+    image: str,
+    entry_class: str,
+    words: str,
+    known: bool,
+    resources: Callable[[Path, int], list[Body]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = cut_over({"image": image, "job": {"entryClass": entry_class}})
+    skip_unless_fit(resources)
+    made = cut_over({"image": image, "job": {"entryClass": entry_class}}, resources)
+    before = made.read()["spec"]
     taken = made.stop()
     made.migrate()
     with pytest.raises(AirflowFailException, match=words):
@@ -195,7 +226,7 @@ def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_st
         until("the operator says so too", lambda: made.read()["status"].get("error"))
     back = made.go_back()
     assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
-    assert made.read()["spec"]["image"] == "orders:1"
+    assert made.read()["spec"] == put_back(before, taken["savepoint"])
     made.check_that_nothing_was_lost("mainState", monkeypatch)
 
 
