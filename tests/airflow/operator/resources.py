@@ -44,23 +44,35 @@ def highly_available(folder: Path, port: int) -> list[Body]:
 
 def native(folder: Path, port: int) -> list[Body]:
     """The old job's FlinkDeployment in the mode by which Flink itself asks Kubernetes for TaskManagers."""
-    cluster = _cluster(folder, port)
+    (one,) = application(folder, port)
+    return [_natively(one, jar(folder, flink()))]
+
+
+def native_of_flink_1(folder: Path, port: int) -> list[Body]:
+    """The job of Flink 1.20 in that mode."""
+    (one,) = of_flink_1(folder, port)
+    return [_natively(one, jar(folder, FLINK_1))]
+
+
+def _natively(one: Body, jar: Path) -> Body:
     # The CRD's default.
-    del cluster["mode"]
-    return [_resource("FlinkDeployment", cluster | {"job": _job(folder, f"local://{_jar(folder)}")})]
+    del one["spec"]["mode"]
+    one["spec"]["job"]["jarURI"] = f"local://{jar}"
+    return one
 
 
 def session(folder: Path, port: int) -> list[Body]:
     """The same job on a session cluster: the cluster, and the job's resource of the same name."""
-    job = {"deploymentName": NAME, "job": _job(folder, _jar(folder).as_uri())}
+    job = {"deploymentName": NAME, "job": _job(folder, jar(folder, flink()).as_uri())}
     return [_resource("FlinkDeployment", _cluster(folder, port)), _resource("FlinkSessionJob", job)]
 
 
-def _jar(folder: Path) -> Path:
-    """The jar of the jobs, where the program is loaded from it."""
-    _, classes = jars.totals(flink()).made()
+def jar(folder: Path, version: str) -> Path:
+    """The jar of the jobs, compiled for that Flink, where the program is loaded from it."""
+    _, classes = jars.totals(version).made()
     # Flink takes no file of another name.
-    return Path(shutil.make_archive(str(folder / "orders"), "zip", classes)).rename(folder / "orders.jar")
+    made, name = shutil.make_archive(str(folder / "orders"), "zip", classes), f"orders-{version}.jar"
+    return Path(made).rename(folder / name)
 
 
 def _resource(kind: str, spec: Body) -> Body:
@@ -80,9 +92,9 @@ def _job(folder: Path, jar: str) -> Body:
 
 def skip_unless_fit(resources: object) -> None:
     """Skips the test if the operator has no Flink that these resources need."""
-    if resources is of_flink_1 and flink().startswith("1."):
+    if resources in (of_flink_1, native_of_flink_1) and flink().startswith("1."):
         pytest.skip(f"this operator is given no Flink 2, but {flink()}")
-    needed = resources in (highly_available, native)
+    needed = resources in (highly_available, native, native_of_flink_1)
     if needed and not beside_flink(flink(), "flink-kubernetes").pins.exists():
         pytest.skip(f"flink-kubernetes of Flink {flink()} isn't pinned")
 

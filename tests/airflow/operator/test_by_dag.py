@@ -11,14 +11,13 @@ import pytest
 from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.runs.catalog.publications import Control, Publication
 from tests.airflow.operator.conftest import CutOver
-from tests.airflow.operator.control_plane import Body
 from tests.airflow.operator.flink_operator import flink
 from tests.airflow.operator.resources import (
     NAME,
     UPGRADED,
     flink_version,
-    native,
-    of_flink_1,
+    jar,
+    native_of_flink_1,
     put_back,
     skip_unless_fit,
 )
@@ -27,15 +26,13 @@ from tests.flink.remote import NEW_JOB
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(3000)]
 
 
-@pytest.mark.parametrize("resources", [native, of_flink_1])
-def test_the_dag_cuts_over(
-    cut_over: Callable[..., CutOver],
-    resources: Callable[[Path, int], list[Body]],
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_dag_cuts_over_a_job_of_flink_1_to_flink_2(
+    cut_over: Callable[..., CutOver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_unless_fit(resources)
-    new = {"image": "orders:2", "flinkVersion": flink_version(flink()), "job": {"entryClass": NEW_JOB}}
-    made = cut_over(new, resources, **(UPGRADED if resources is of_flink_1 else {}))
+    skip_unless_fit(native_of_flink_1)
+    job = {"entryClass": NEW_JOB, "jarURI": f"local://{jar(tmp_path, flink())}"}
+    new = {"image": "orders:2", "flinkVersion": flink_version(flink()), "job": job}
+    made = cut_over(new, native_of_flink_1, **UPGRADED)
     old = made.read()["status"]["jobStatus"]["jobId"]
     said = made.by_dag()
     assert said["state"] == "success", said["logs"]
