@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -106,6 +107,8 @@ class CutOver:
     rehearsal: Run
     occasion: Occasion
     xcoms: dict[tuple[str, str], Any] = field(default_factory=dict)
+    shown: list[Body] = field(default_factory=list)
+    """The patches that were shown, each of which somebody else applies a moment later."""
 
     def task(self, name: str) -> Any:
         """The context of a task."""
@@ -117,6 +120,9 @@ class CutOver:
 
         def push(key: str, value: Any) -> None:
             self.xcoms[name, key] = value
+            if key == "patch":
+                self.shown.append(value["spec"])
+                threading.Timer(2, self.change, [value["spec"]]).start()
 
         here["ti"] = SimpleNamespace(**vars(here["ti"]) | {"task_id": name, "xcom_pull": pull, "xcom_push": push})
         return here

@@ -18,6 +18,7 @@ NAME = "orders"
 FLINK_1 = "1.20.0"
 # What the run of a job `of_flink_1` is told.
 UPGRADED = {"to": "flink-2", "ttl": "30d", "declared": "beside/recent.totals=List<String>"}
+ROLLBACK = "kubernetes.operator.deployment.rollback.enabled"
 
 
 def application(folder: Path, port: int) -> list[Body]:
@@ -39,6 +40,13 @@ def highly_available(folder: Path, port: int) -> list[Body]:
     (one,) = application(folder, port)
     kept = {"high-availability.type": "kubernetes", "high-availability.storageDir": (folder / "ha").as_uri()}
     one["spec"]["flinkConfiguration"] |= kept
+    return [one]
+
+
+def rolled_back_by_operator(folder: Path, port: int) -> list[Body]:
+    """The same, but the operator goes back to the last spec that was stable if another one isn't within a second."""
+    (one,) = highly_available(folder, port)
+    one["spec"]["flinkConfiguration"] |= {ROLLBACK: "true", "kubernetes.operator.deployment.readiness.timeout": "1 s"}
     return [one]
 
 
@@ -94,7 +102,7 @@ def skip_unless_fit(resources: object) -> None:
     """Skips the test if the operator has no Flink that these resources need."""
     if resources in (of_flink_1, native_of_flink_1) and flink().startswith("1."):
         pytest.skip(f"this operator is given no Flink 2, but {flink()}")
-    needed = resources in (highly_available, native, native_of_flink_1)
+    needed = resources in (highly_available, native, native_of_flink_1, rolled_back_by_operator)
     if needed and not beside_flink(flink(), "flink-kubernetes").pins.exists():
         pytest.skip(f"flink-kubernetes of Flink {flink()} isn't pinned")
 

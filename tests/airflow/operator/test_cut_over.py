@@ -15,6 +15,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from stateferry.airflow.kubernetes.api import KubernetesApi
+from stateferry.airflow.kubernetes.spec import is_applied, option
 from stateferry.airflow.requests.rollback_request import RollbackRequest
 from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.airflow.runs_on.places import operator_of
@@ -24,6 +25,7 @@ from tests.airflow.operator.flink_operator import flink
 from tests.airflow.operator.pods import MISSING_IMAGE
 from tests.airflow.operator.resources import (
     FLINK_1,
+    ROLLBACK,
     UPGRADED,
     application,
     flink_version,
@@ -31,6 +33,7 @@ from tests.airflow.operator.resources import (
     native,
     of_flink_1,
     put_back,
+    rolled_back_by_operator,
     session,
     skip_unless_fit,
 )
@@ -163,7 +166,7 @@ def test_flink_stops_a_job_of_a_session_cluster_and_the_operator_starts_the_next
     made.check_that_nothing_was_lost(state, monkeypatch)
 
 
-@pytest.mark.parametrize("resources", [application, native, session])
+@pytest.mark.parametrize("resources", [application, native, rolled_back_by_operator, session])
 def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_was(
     cut_over: Make,
     resources: Callable[[Path, int], list[Body]],
@@ -181,6 +184,7 @@ def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_wa
     published = made.migrate()
     new = made.start()
     assert made.restored_from(new["job_id"]) == published
+    assert option(made.read()["spec"], ROLLBACK) == option(before, ROLLBACK)
     until("the new job shows something", lambda: list(new_sink.glob("[!.]*")))
     request = RollbackRequest.model_validate({"job": "main", "runs_on": "kubernetes", "restart_job": True})
     back = operator_of(made.run, request, made.task("start_old_job")).go_back(taken["savepoint"])
@@ -196,6 +200,40 @@ def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_wa
 
 
 @pytest.mark.parametrize(
+    ("entry_class", "words"), [(NEW_JOB, None), (FAILING_JOB, "the price list cannot be found")], ids=["new", "failing"]
+)
+def test_what_a_run_only_shows_somebody_else_applies(
+    cut_over: Make, entry_class: str, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = KubernetesApi.patch
+
+    def try_only(api: KubernetesApi, *where: Any, dry_run: bool = False) -> Any:
+        assert dry_run, "the run itself has changed the resource"
+        return good(api, *where, dry_run=True)
+
+    monkeypatch.setattr(KubernetesApi, "patch", try_only)
+    made = cut_over({"image": "orders:2", "job": {"entryClass": entry_class}}, patch="show")
+    made.check()
+    before = made.read()["spec"]
+    taken = made.stop()
+    published = made.migrate()
+    if words is None:
+        runs, savepoint, state = made.start(), published, "newMainState"
+    else:
+        with pytest.raises(AirflowFailException, match=words):
+            made.start()
+        runs, savepoint, state = made.go_back(), plain(taken["savepoint"]), "mainState"
+    assert made.restored_from(runs["job_id"]) == savepoint
+    # The last one, which lets the operator restart failed jobs again, isn't waited for.
+    until("the last patch is applied", lambda: is_applied(made.read()["spec"], made.shown[-1]) or None)
+    # Besides those of the stop, the start, and perhaps the way back.
+    assert len(made.shown) == (3 if words is None else 4)
+    if words is not None:
+        assert made.read()["spec"] == put_back(before, taken["savepoint"])
+    made.check_that_nothing_was_lost(state, monkeypatch)
+
+
+@pytest.mark.parametrize(
     ("image", "entry_class", "words", "known", "resources"),
     [
         (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True, application),
@@ -203,8 +241,9 @@ def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_wa
         ("orders:2", FAILING_JOB, "the price list cannot be found", False, application),
         (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True, native),
         ("orders:2", FAILING_JOB, "the price list cannot be found", False, native),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", True, rolled_back_by_operator),
     ],
-    ids=["image", "job", "job, and Flink says it first", "image, native", "job, native"],
+    ids=["image", "job", "job, and Flink says it first", "image, native", "job, native", "job, rolled back"],
 )
 def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_stop(
     cut_over: Make,
