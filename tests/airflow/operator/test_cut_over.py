@@ -269,7 +269,9 @@ def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_st
     made.check_that_nothing_was_lost("mainState", monkeypatch)
 
 
-def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_else_who_changes_the_resource_is_seen(
+    cut_over: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = cut_over()
     good, others = KubernetesApi.patch, [{"image": "orders:9"}]
 
@@ -291,6 +293,10 @@ def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make, monkeypa
     with pytest.raises(AirflowSkipException):
         made.go_back()
     made.wait_until_it_runs()
+    # The operator has stopped the job and started it again, as somebody else has changed more than its state.
+    found = [one.parent for folder in ("theirs", "savepoints") for one in (tmp_path / folder).rglob("_metadata")]
+    newest = max(found, key=lambda one: (one / "_metadata").stat().st_mtime)
+    assert made.restored_from(made.read()["status"]["jobStatus"]["jobId"]) == str(newest)
     made.check_that_nothing_was_lost("mainState", monkeypatch)
 
 
