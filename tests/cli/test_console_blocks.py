@@ -149,7 +149,8 @@ def of_rescale(at: Console) -> None:
 
 def of_upgrade(at: Console) -> None:
     old, now = (SAVEPOINTS / f"{name}-rocksdb" for name in ("hint-hash-map-1.20", "upgraded-hint-hash-map-2.3"))
-    at.words |= {" OLD": f" {old}", " NOW": f" {now}"}
+    jar = str(SAVEPOINTS.parent / "kryo" / "pojo-classes.jar")
+    at.words |= {" OLD": f" {old}", " NOW": f" {now}", " old-job.jar": f" {jar}", " new-job.jar": f" {jar}"}
 
 
 def of_what_if(at: Console) -> None:
@@ -188,7 +189,7 @@ BEFORE: dict[str, dict[str, Callable[[Console], None]]] = {
     },
     "report.md": {"stateferry report 2026  ": of_report},
     "rescale.md": {"stateferry run": of_rescale},
-    "upgrade.md": {"stateferry check NOW": of_upgrade},
+    "upgrade.md": {"stateferry check OLD": of_upgrade},
     "what-if.md": {"stateferry status": of_what_if, "stateferry clean": left_behind},
 }
 
