@@ -31,8 +31,14 @@ def check_runs(resource: Resource, now: FlinkResource) -> None:
     if not now.job:
         raise refusal(f"{resource} is a session cluster without a job of its own: choose runs_on 'session'")
     runs = now.lifecycle in RUNS and now.job_status.get("state") == "RUNNING"
-    if not runs or now.error is not None or not now.is_observed:
+    if not runs or now.error is not None:
         raise refusal(f"{resource} is {now.in_words}: only a job that runs can be stopped with a savepoint")
+    if not now.is_observed:
+        raise refusal(
+            f"{resource} is {now.in_words}, but the operator doesn't say that it has carried out the spec as it is: "
+            "see whether it is up. Operator 1.10.0 says nothing of a change of its own options alone, such as the last "
+            "one of a run: take a later one, or set another restartNonce, by which it restarts the job"
+        )
 
 
 def check_version(before: Spec, request: MigrationRequest) -> None:

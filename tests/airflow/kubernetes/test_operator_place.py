@@ -453,6 +453,9 @@ def test_what_cannot_be_cut_over_is_refused_before_the_stop(cut_over: Make) -> N
     with pytest.raises(AirflowFailException, match="belongs to a FlinkBlueGreenDeployment"):
         made.place.check()
     del made.kubernetes.resource["metadata"]["ownerReferences"]
+    made.kubernetes.change_spec({"flinkConfiguration": {"kubernetes.operator.job.restart.failed": "true"}})
+    with pytest.raises(AirflowFailException, match=r"is STABLE .*RUNNING.*, but the operator doesn't say that it has"):
+        made.place.check()
     assert made.kubernetes.patches == []
     made.kubernetes.resource["spec"].pop("job")
     with pytest.raises(AirflowFailException, match="session cluster without a job of its own"):
