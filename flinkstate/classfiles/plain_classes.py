@@ -64,22 +64,24 @@ def type_for_kryo(
 ) -> JavaType:
     """Returns the type by which Kryo writes a field, or raises `ValueError`. It has an open part if the Kryos differ.
 
-    A type variable is the class that bounds it. But Kryo 5 takes it for what the class below its own says: if that is
-    final, the object has no class tag. A superclass without type arguments in between says nothing.
+    A type variable is the class that bounds it. But if the class of the object extends one with type arguments, Kryo 5
+    looks among these for the variable's name, and a final class there has no class tag. From above the superclass, that
+    can be another variable of the same name.
     """
     type_ = parse_type(field.signature or field.descriptor)
     if type_.name != _VARIABLE:
         return type_
-    below = [job.classes[name].signature for name in chain[: max(chain.index(declared_in), 1)]]
-    superclasses = [None if one is None else parse_class_signature(one)[1] for one in below]
-    if any(one is None or not one.arguments for one in superclasses):
-        return parse_type(field.descriptor)
-    if declared_in != chain[1] or (said := superclasses[0]) is None:
+    bound, signature = parse_type(field.descriptor), job.classes[chain[0]].signature
+    said = () if signature is None else parse_class_signature(signature)[1].arguments
+    if not said:
+        return bound
+    if declared_in != chain[1]:
         return type_
-    names, _ = parse_class_signature(job.classes[declared_in].signature or "")
-    told = dict(zip(names, said.arguments, strict=False)).get((field.signature or "")[1:-1])
+    above = job.classes[declared_in].signature
+    names = () if above is None else parse_class_signature(above)[0]
+    told = dict(zip(names, said, strict=False)).get((field.signature or "")[1:-1])
     is_open = told is not None and told.name != _VARIABLE and is_final(told.name) is not False
-    return type_ if is_open else parse_type(field.descriptor)
+    return type_ if is_open else bound
 
 
 def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:

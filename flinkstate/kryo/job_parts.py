@@ -115,7 +115,7 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
                 fields = (one for part in chain[:-1] for one in job.classes[part].fields)
                 if (made := next(filter(_is_of_compiler, fields), None)) is not None:
                     of_compiler[name] = made.name
-                if not parts[name] and is_comparator(job, chain):
+                if not parts[name] and name not in of_compiler and is_comparator(job, chain):
                     comparators.add(name)
         except RefusedError as error:
             reasons[name] = str(error)
@@ -149,8 +149,8 @@ def _part(final: Mapping[str, bool], one: Member, type_: JavaType, plain: JavaTy
     if type_.arguments and plain.name not in _COLLECTIONS:
         raise RefusedError(f"its field {one.name} has type arguments and isn't a collection or a map")
     inner = [one for argument in type_.arguments for one in argument.with_arguments()]
-    if of_job := next((one.name for one in inner if one.arguments and one.name in final), None):
-        raise RefusedError(f"the type of its field {one.name} has type arguments of the class {of_job}")
+    if other := next((one.name for one in inner if one.arguments and one.name not in _COLLECTIONS), None):
+        raise RefusedError(f"the type of its field {one.name} has type arguments of {other}, and that is no collection")
     for part in (plain, *inner):
         if _is_final(final, part.name) is None:
             raise RefusedError(f"its field {one.name} is of {part.name}, of which isn't known whether it is final")

@@ -345,8 +345,8 @@ _REFUSED = {
         f"a Row whose fields have names, which Flink's own serializer doesn't store: as Kryo<{ROW}> it stays what it is"
     ),
     codes.BAD_COMPARATOR: (
-        "a sorted map or set, or a queue, with a comparator that has fields, or that is neither one of the JDK's nor a "
-        "class of the job that implements Comparator"
+        "a sorted map or set, or a queue, with a comparator other than those of the JDK and objects of the job without "
+        "fields that are no enums, or one of which the other Kryo doesn't write it"
     ),
     codes.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }

@@ -119,7 +119,10 @@ def compares(class_name: str, job: JobClasses | None) -> bool:
     """Whether the class is one of the job whose objects are comparators of which Kryo writes no fields."""
     if job is None or class_name not in job.classes:
         return False
-    return is_comparator(job, job.superclasses(class_name)) and not kryo_fields(class_name, job)
+    chain = job.superclasses(class_name)
+    # Kryo 2 may write fields of a compiler, such as `this$0`.
+    kept = (one for name in chain[:-1] for one in job.classes[name].fields if not one.access & (STATIC | TRANSIENT))
+    return is_comparator(job, chain) and not any(kept) and not kryo_fields(class_name, job)
 
 
 def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> None:
@@ -146,8 +149,8 @@ def _field(field: Member, chain: tuple[str, ...], declared_in: str, job: JobClas
 
 
 def _argument(type_: JavaType, field: str, job: JobClasses) -> KryoArgument:
-    if type_.arguments and type_.name in job.classes:
-        # Kryo 5 takes them for those of a collection, whatever the class makes of them.
+    if type_.arguments and type_.name not in _COLLECTIONS:
+        # Kryo 5 takes them for those of what is there, whatever its class makes of them.
         raise _cannot_read(f"the field {field} with type arguments of the class {type_.name}")
     class_name = type_.name if _is_final(type_.name, field, job) else ""
     return KryoArgument(class_name, tuple(_argument(one, field, job) for one in type_.arguments))

@@ -237,7 +237,7 @@ class KryoReader(KryoReferences):
             return
         if name not in COMPARATORS and (name in self._own or not compares(name, self._job)):
             raise RefusedError(f"sorted by a comparator that can't be read: {name}")
-        read = _natural_order if name == NATURAL_ORDER else _nothing
+        read = {NATURAL_ORDER: _natural_order}.get(name, _nothing if name in COMPARATORS else KryoReader.fields)
         if self.five and name == NATURAL_ORDER:
             # An enum has no mark in Kryo 5.
             read(self, name)

@@ -79,6 +79,8 @@ _BOXES = {
     "Of arrays": ("Box", "LBox<[Ljava/util/List<Ljava/lang/Long;>;>;", False),
     "Below one without": ("Raw", None, True),
     "Below a parameter": ("With its own parameter", "LOther<Ljava/lang/String;>;", False),
+    "Raw, of the same name": ("Box", "<T:Ljava/lang/Object;>LBox;", True),
+    "Below one of the same name": ("Raw, of the same name", "LOther<Ljava/lang/String;>;", False),
 }
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.class_file import ENUM
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError, UsageError
-from flinkstate.kryo.job_pojos import collection_of_flink_2, descriptor_of, known_type, pojo_type
+from flinkstate.kryo.job_pojos import collection_of_flink_2, descriptor_of, known_type, pojo_type, why_no_pojo
+from flinkstate.kryo.known_class_parts import ENUMS
 from flinkstate.kryo.reading import declared_reading
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
@@ -292,8 +292,18 @@ def _expect_by_kryo(part: FlinkType, kryo: KryoType, *, has_pojos: bool) -> None
     if known is not None and known.access & ENUM and not known.for_flink:
         instead = EnumType(name, known.constants)
     elif known is not None and has_pojos:
-        with suppress(RefusedError):
+        try:
             instead = pojo_type(name, kryo, of_flink_2=True)
+        except RefusedError as error:
+            assert job is not None
+            if job.superclasses(name)[-1] == "java.lang.Object" and why_no_pojo(name, job) is None:
+                raise RefusedError(
+                    f"--declared says Kryo<{name}>, but Flink takes it for a POJO, which isn't written here: {error}"
+                ) from None
+    elif name in ENUMS:
+        raise RefusedError(
+            f"--declared says Kryo<{name}>, but Flink has a serializer for enums, and isn't given those of the JDK here"
+        )
     if instead is not None:
         raise RefusedError(f"--declared says Kryo<{name}>, but Flink has a serializer for it: say {type_text(instead)}")
 
