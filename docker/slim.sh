@@ -52,5 +52,8 @@ if [ $# -gt 1 ]; then
   done
 fi
 
+# uv's, which everybody may write.
+rm -f "$1/.lock"
+
 # The last, as it removes itself.
 "$1/bin/python" -m pip uninstall -q -y setuptools uv wheel pip
