@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,18 +22,24 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
     It ends with the last of them: while it has nothing to do, it takes processor time from the tests that follow.
     """
-    home = tmp_path_factory.mktemp("airflow")
+    # A second user, who may read one DAG alone.
+    users = {USERS: "admin:admin,ada:admin", "AIRFLOW__CORE__AUTH_MANAGER": "one_of_two.OneOfTwo"}
+    logins = str(Path(__file__).parents[1] / "airflow" / "logins")
+    users |= {"PYTHONPATH": os.pathsep.join(filter(None, (logins, os.environ.get("PYTHONPATH"))))}
+    with airflow_in(tmp_path_factory.mktemp("airflow"), users) as server:
+        yield server
+
+
+@contextmanager
+def airflow_in(home: Path, extra: Mapping[str, str]) -> Iterator[Server]:
+    """An Airflow that tests don't wait for longer than they must; `extra` is for the environment of its processes."""
     # A task is looked for more often, as the tests wait for every one of them.
     often = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4"}
     # Else a DAG that is configured in its first half minute keeps the schedule that it had at first.
     often |= {"AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0"}
     # On a busy machine, reading a DAG file and the variable in it may take long.
     often |= {f"AIRFLOW__{name}": "300" for name in ("CORE__DAGBAG_IMPORT_TIMEOUT", _PROCESSOR_TIMEOUT)}
-    # A second user, who may read one DAG alone.
-    often |= {USERS: "admin:admin,ada:admin", "AIRFLOW__CORE__AUTH_MANAGER": "one_of_two.OneOfTwo"}
-    logins = str(Path(__file__).parents[1] / "airflow" / "logins")
-    often |= {"PYTHONPATH": os.pathsep.join(filter(None, (logins, os.environ.get("PYTHONPATH"))))}
-    with running(Settings(home / "airflow", home / "stateferry", free_port(), extra=often)) as server:
+    with running(Settings(home / "airflow", home / "stateferry", free_port(), extra={**often, **extra})) as server:
         for dag in (DAG, ROLLBACK):
             server.api.wait_for_dag(dag, PATIENCE)
         yield server
