@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.operators import FlinkRunJarOperator, FlinkStopWithSavepointOperator
 
+FLINK = "flink_default"
 JAR, OLD, NEW = "orders.jar", "com.example.MapsJob", "com.example.RowsJob"
 ARGUMENTS = ("--rate", "10")
 
@@ -23,6 +24,7 @@ def stop(asked: Any) -> None:
     """Stops the job with a savepoint. The operator returns it as `savepoint`, with `job_id`."""
     FlinkStopWithSavepointOperator(
         task_id="stop",
+        flink_conn_id=FLINK,
         job=asked["flink_job"],
         savepoint_directory=asked["savepoint_directory"],
         savepoint_format=asked["format"],
@@ -34,6 +36,7 @@ def start(asked: Any) -> None:
     """Starts the new job. The operator succeeds when the job has completed a checkpoint, and returns its `job_id`."""
     FlinkRunJarOperator(
         task_id="start",
+        flink_conn_id=FLINK,
         jar=JAR,
         entry_class=NEW,
         arguments=ARGUMENTS,
@@ -53,7 +56,9 @@ def go_back(asked: Any) -> None:
             raise AirflowFailException("the stop has failed: look whether the job still runs, and with which savepoint")
         if not asked["new_job_asked"]:
             return
-        hook = FlinkHook()
+        if asked["flink_job"] == asked["old_job"]:
+            raise AirflowFailException(f"{asked['flink_job']} is the old job's id: look whether the new one runs")
+        hook = FlinkHook(FLINK)
         # The old job has ended, so the newest of this name is the new one, if there is one.
         job = hook.job_id(asked["flink_job"])
         if job == asked["old_job"]:
@@ -64,6 +69,7 @@ def go_back(asked: Any) -> None:
 
     start_old_job = FlinkRunJarOperator(
         task_id="start_old_job",
+        flink_conn_id=FLINK,
         jar=JAR,
         entry_class=OLD,
         arguments=ARGUMENTS,

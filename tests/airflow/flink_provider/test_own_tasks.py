@@ -316,6 +316,14 @@ def test_a_savepoint_that_is_refused_when_the_job_is_stopped_is_not_what_the_old
     assert taken.location == ""
 
 
+def test_the_example_looks_for_no_new_job_by_the_id_of_the_old_one(failed: tuple[Tasks, Run, list[object]]) -> None:
+    """It would find none, and start the old job beside the new one."""
+    tasks, _, _ = failed
+    tasks.said["return_asked"] = {"savepoint": "/old", "new_job_asked": True, "flink_job": "a1", "old_job": "a1"}
+    with pytest.raises(AirflowFailException, match="a1 is the old job's id: look whether the new one runs"):
+        tasks.run("own_return.end_new_job")
+
+
 @pytest.mark.flink
 def test_the_example_stops_starts_and_brings_a_real_job_back(
     cluster: FlinkCluster, jar: str, sink: Path, connection: None, dag: DAG, tmp_path: Path, home: Path,

@@ -31,6 +31,7 @@ class Ferry:
     sink: Path
     arguments: str
     """Of the old and the new job."""
+    dag: str = DAG
 
     @classmethod
     def ready(
@@ -49,7 +50,7 @@ class Ferry:
         return old
 
     def trigger(self, old: RemoteJob, **params: object) -> str:
-        return self.airflow.api.trigger(DAG, self.conf(old, **params))
+        return self.airflow.api.trigger(self.dag, self.conf(old, **params))
 
     def conf(self, old: RemoteJob, **params: object) -> dict[str, object]:
         """The fields of the form for a run that reads a savepoint of the job."""
@@ -68,7 +69,7 @@ class Ferry:
 
     def cut_over(self, old: RemoteJob, **params: object) -> str:
         """Triggers a run that starts the new job, and on failure the old one."""
-        return self.airflow.api.trigger(DAG, self.conf_of_cut_over(old, **params))
+        return self.airflow.api.trigger(self.dag, self.conf_of_cut_over(old, **params))
 
     def conf_of_cut_over(self, old: RemoteJob, **params: object) -> dict[str, object]:
         """The fields of the form for such a run."""
@@ -97,17 +98,17 @@ class Ferry:
         }
 
     def end_of(self, run: str) -> str:
-        return self.airflow.api.wait_for_end(DAG, run, PATIENCE)
+        return self.airflow.api.wait_for_end(self.dag, run, PATIENCE)
 
     def xcom(self, run: str, task: str, key: str = "return_value") -> Any:
-        return self.airflow.api.xcom(DAG, run, task, key)
+        return self.airflow.api.xcom(self.dag, run, task, key)
 
     def logs(self, run: str) -> str:
         """Of every task that was tried."""
         api = self.airflow.api
-        tries = {name: task["try_number"] for name, task in api.tasks(DAG, run).items()}
+        tries = {name: task["try_number"] for name, task in api.tasks(self.dag, run).items()}
         return "\n".join(
-            f"--- {name}, try {number}\n{api.log(DAG, run, name, number)}"
+            f"--- {name}, try {number}\n{api.log(self.dag, run, name, number)}"
             for name, last in tries.items()
             for number in range(1, last + 1)
         )
