@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,13 +131,18 @@ def _widest(known: Sequence[KnownClass]) -> Scalar | None:
 class ClassFinder:
     """Finds the classes of all objects in the values of one Kryo serializer; keep it, it owns buffers.
 
-    With a `field`, the values are objects that have a map in it, and only the map counts.
+    With a `field`, the values are objects that have a map in it, and only the map counts. `five` says that this Kryo
+    alone has written the values, though the other one may be able to read them.
     """
 
-    def __init__(self, kryo: KryoType, field: str | None = None) -> None:
+    def __init__(self, kryo: KryoType, field: str | None = None, *, five: bool | None = None) -> None:
         self._table = class_table(kryo)
         self._places = places_to_find(self._table, None if field is None else ObjectField(kryo, field))
-        self._reading = MapReading(self._table, self._places)
+        if five is not None:
+            # As of a map with a flag for null, only the Kryo is tried that is the first to be.
+            self._places = replace(self._places, nulls=self._places.nulls.copy())
+            self._places.nulls[0] = -1
+        self._reading = MapReading(self._table, self._places, hint=int(five or False))
         self._counts = KryoCounts()
         self._values = 0
         self._foreign: Counter[str] = Counter()

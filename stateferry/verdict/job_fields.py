@@ -1,7 +1,8 @@
 """Which classes of the job both Kryos write alike, by the fields that their class files have.
 
-Kryo writes such a class by its fields. Seen with real Flink: `int` and `String` are written alike; floating-point
-numbers, `short`, `char`, enums, and the JDK's classes that `kryo_classes` lists are not.
+Kryo writes such a class by its fields. Seen with real Flink: `int`, `long`, `byte`, `boolean` and what `kryo_classes`
+lists as alike, such as String, are written alike; floating-point numbers, `short`, `char`, enums, and the JDK's classes
+that it lists as different are not.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from functools import lru_cache
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import kernel_codes as codes
-from flinkstate.kryo.job_parts import JobTable, job_table
+from flinkstate.kryo.job_parts import JobPart, JobTable, job_table
 from flinkstate.serializers.types import KryoType
-from stateferry.verdict.kryo_classes import SMALL_ARRAYS, difference, is_single
+from stateferry.verdict.kryo_classes import ALIKE, SMALL_ARRAYS, difference, is_single
 
-_ALIKE = (codes.INTEGER,)
+_ALIKE = (codes.INTEGER, codes.LONG, codes.BYTE, codes.BOOLEAN)
 _OTHERS = (codes.FLOAT, codes.DOUBLE, codes.SHORT, codes.CHARACTER)
-_STRING = "java.lang.String"
 _BOXED = tuple(
     f"java.lang.{name}" for name in ("Integer", "Long", "Short", "Byte", "Boolean", "Character", "Float", "Double")
 )
@@ -25,7 +25,10 @@ _NO_JOB = JobTable({}, {}, {})
 
 
 def written_alike(kryo: KryoType, class_name: str) -> bool | None:
-    """Whether both Kryos write each object of the class alike; None if that isn't known."""
+    """Whether both Kryos write each object of the class alike, apart from objects in it whose class a tag says.
+
+    None if that isn't known.
+    """
     return None if kryo.classes is None else _alike(_table(kryo.classes, kryo.defaults), class_name, ())
 
 
@@ -38,11 +41,6 @@ def has_no_references(kryo: KryoType, class_name: str) -> bool:
     job = _NO_JOB if kryo.classes is None else _table(kryo.classes, kryo.defaults)
     found = list(_objects_in(job, class_name, ()))
     return None not in found and len(set(found)) == len(found)
-
-
-def is_final(kryo: KryoType, class_name: str) -> bool:
-    """Whether no other class can stand where this one is declared."""
-    return kryo.classes is not None and _table(kryo.classes, kryo.defaults).final.get(class_name, False)
 
 
 def may_end_in_small_array(kryo: KryoType, class_name: str, within: tuple[str, ...] = ()) -> bool:
@@ -61,13 +59,16 @@ def _table(classes: JobClasses, defaults: tuple[tuple[str, str], ...]) -> JobTab
 
 
 def _alike(job: JobTable, name: str, within: tuple[str, ...]) -> bool | None:
-    if name == _STRING:
+    if name.startswith("[L") and (element := name[2:-1]) in job.final:
+        # What isn't of the very class has a class tag of its own.
+        return _alike(job, element, within) if job.final[element] else True
+    if name in ALIKE:
         return True
     if name in job.enums or difference(name) is not None:
         return False
     if name not in job.parts or name in within:
         return None
-    found = {_part_alike(job, part.kind, part.class_name, (*within, name)) for part in job.parts[name]}
+    found = {_part_alike(job, part, (*within, name)) for part in job.parts[name]}
     if False in found:
         return False
     return None if None in found else True
@@ -85,9 +86,10 @@ def _objects_in(job: JobTable, name: str, within: tuple[str, ...]) -> Iterator[s
         yield name if is_single(name) and not name.startswith("[L") else None
 
 
-def _part_alike(job: JobTable, kind: int, class_name: str, within: tuple[str, ...]) -> bool | None:
-    if kind == codes.KNOWN_PART:
-        return _alike(job, class_name, within)
-    if kind in _OTHERS:
+def _part_alike(job: JobTable, part: JobPart, within: tuple[str, ...]) -> bool | None:
+    if part.kind == codes.KNOWN_PART:
+        return _alike(job, part.class_name, within)
+    if part.kind in _OTHERS:
         return False
-    return True if kind in _ALIKE else None
+    # An object with a class tag is found where the value is read. Type arguments change what is written of it.
+    return True if part.kind in _ALIKE or (part.kind == codes.TAGGED_PART and not part.arguments) else None

@@ -12,7 +12,7 @@ from flinkstate.kryo.places_in_maps import ROOT
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import KryoType, simple_name
 from stateferry.basics.quantities import noun
-from stateferry.verdict.job_fields import has_no_references, is_final, may_end_in_small_array
+from stateferry.verdict.job_fields import has_no_references, may_end_in_small_array
 from stateferry.verdict.job_fields import written_alike as written_alike_by_fields
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.kryo_classes import (
@@ -26,7 +26,8 @@ from stateferry.verdict.kryo_classes import (
     written_alike,
 )
 from stateferry.verdict.outcomes import Finding, Outcome, worst
-from stateferry.verdict.sample import Found, Sampled
+from stateferry.verdict.sample import Found
+from stateferry.verdict.sampled_serializer import Sampled
 from stateferry.verdict.unknown import TRY_IT
 from stateferry.verdict.versions import Line
 
@@ -104,13 +105,8 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     if _is_alike_anyway(place, name):
         return _by_declaration(place, kryo)
     if sampled.two_meanings:
-        finding = _of_two_meanings(place, kryo, sampled.two_meanings)
-        # What is known of other values says more: those that Kryo 2 alone can have written are perhaps not read at all.
-        is_known = finding.outcome is not Outcome.UNKNOWN
-        breaks = any(difference(one) is not None for one in classes)
-        others = [one for there in found.classes.values() for one in there]
-        if not found.kryo.get("2") or (_are_alike(kryo, others) if is_known else not breaks):
-            return finding
+        shown = _shown(sampled.two_meanings[0])
+        return Finding(Outcome.UNKNOWN, f"both Kryos can read its {place.value}s of {shown}, as other ones", TRY_IT)
     if found.kryo.get("2") and unknown:
         reason = f"it isn't known whether Kryo 5 reads its {place.value}s of {unknown} as Kryo 2 wrote them ({read})"
         return Finding(Outcome.UNKNOWN, reason, TRY_IT)
@@ -129,7 +125,7 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
         )
     if _is_nothing(sampled):
         return _by_declaration(place, kryo) if difference(name) is not None else _none_read(place)
-    if not sampled.whole and (differing := [one for one in classes if difference(one) is not None]):
+    if not sampled.whole and (differing := [one for one in classes if _may_differ(kryo, one)]):
         shown = _met(sampled, differing[0])
         reason = f"both Kryos write the {place.value}s of {shown} that were read alike, but not all others"
         return Finding(Outcome.UNKNOWN, f"{reason} ({read})", _READ_ALL)
@@ -153,20 +149,6 @@ def _not_made_again(kryo: KryoType, found: FoundClasses) -> str | None:
     """Returns a map or list of the job that Kryo may not make again as it was."""
     job = kryo.classes
     return None if job is None else next((one for one in found.like if may_lack_fields(one, job)), None)
-
-
-def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Finding:
-    """Judges by its classes a value that both Kryos can read."""
-    name = next((one for one in names if difference(one) is not None), names[0])
-    if name == kryo.class_name and name in FINAL:
-        return Finding(Outcome.RESTORES, f"both Kryos write {_shown(name)} alike, in all that was read")
-    alike = written_alike_by_fields(kryo, name)
-    if alike is False or difference(name) is not None:
-        return _differing(place, [name], "")
-    if alike and name == kryo.class_name and is_final(kryo, name):
-        return Finding(Outcome.RESTORES, f"both Kryos write {name} alike: it has fields of int and String only")
-    reason = f"both Kryos can read its {place.value}s of {_shown(name)}, but it isn't known whether they read the same"
-    return Finding(Outcome.UNKNOWN, reason, TRY_IT)
 
 
 def _read_beyond(part: Part, kryo: KryoType, sampled: Sampled) -> str | None:
@@ -239,7 +221,7 @@ def _of_unread(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Fi
         if kryo.classes is None or sampled.two_meanings:
             return None
         foreign = {name: count for name, count in foreign.items() if not is_of_others(name)}
-    elif sampled.two_meanings and not (_is_by_chance(sampled) or _is_one_meaning(place, kryo, sampled)):
+    elif sampled.two_meanings and not _is_by_chance(sampled):
         reason = (
             f"both Kryos can read its {place.value}s of {_shown(sampled.two_meanings[0])}: if the job was upgraded "
             "from Flink 1, Kryo 2 may have written some of them"
@@ -255,10 +237,6 @@ def _of_unread(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Fi
 def _is_by_chance(sampled: Sampled) -> bool:
     """Whether Kryo 5 wrote the UUIDs: one in ten thousand of these has bytes that Kryo 2 could read as another one."""
     return sampled.two_meanings == (_UUID,) and _UUID in sampled.found.classes.get(ROOT, {})
-
-
-def _is_one_meaning(place: Place, kryo: KryoType, sampled: Sampled) -> bool:
-    return _of_two_meanings(place, kryo, sampled.two_meanings).outcome is Outcome.RESTORES
 
 
 def _is_nothing(sampled: Sampled) -> bool:
@@ -278,6 +256,12 @@ def _is_alike_anyway(place: Place, name: str) -> bool:
 def _are_alike(kryo: KryoType, classes: Iterable[str]) -> bool:
     """Whether each Kryo reads what the other wrote of these classes, those of the job by their fields."""
     return all(written_alike([name]) or written_alike_by_fields(kryo, name) for name in classes)
+
+
+def _may_differ(kryo: KryoType, name: str) -> bool:
+    """Whether the Kryos write some objects of the class in two ways, or it is of the job and nobody knows that."""
+    of_job = kryo.classes is not None and name in kryo.classes.classes
+    return not written_alike_by_fields(kryo, name) if of_job else difference(name) is not None
 
 
 def _unknown_alone(kryo: KryoType, classes: Iterable[str]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,26 +10,22 @@ from functools import partial
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.key_group_file import KeyGroupFile
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.found_classes import FoundClasses
-from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.metadata.metadata import Operator, OperatorHandle
 from flinkstate.metadata.streams import expect
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import FlinkType, KryoType, type_name
-from flinkstate.values.kryo_references import KryoObject
-from flinkstate.values.kryo_values import read_kryo_part
 from flinkstate.writing.operator_file import ElementFile
 from stateferry.verdict.journey import Place
-from stateferry.verdict.key_bytes import changed_by_kryo_5
 from stateferry.verdict.key_parts import KeyParts
 from stateferry.verdict.kryo_extents import KryoExtents
+from stateferry.verdict.sampled_serializer import Sampled, SampledSerializer
 
 MOST_VALUES = 10_000
 # However large the values are, so much is read of all operators together, but of each so much.
@@ -39,94 +34,6 @@ _LEAST_BYTES = 1 << 16
 _WINDOWS = 4
 _TIMESTAMP = 8
 _MayEnd = Callable[[Positions], Flags]
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """What was found in values by Kryo; `whole` if these were all there are.
-
-    `two_meanings` are the classes in a value that both Kryos can read, but perhaps not as the same. `why_not` says why
-    no more values could be read. `other_bytes` says that Kryo 5 writes a key with other bytes than Kryo 2 did.
-    """
-
-    found: FoundClasses
-    whole: bool
-    two_meanings: tuple[str, ...] = ()
-    why_not: str | None = None
-    other_bytes: bool = False
-
-    @property
-    def values(self) -> int:
-        """How many values were read."""
-        return self.found.maps
-
-
-@dataclass(slots=True)
-class _Serializer:
-    """What was found of one serializer by Kryo."""
-
-    kryo: KryoType
-    five: bool
-    are_keys: bool
-    classes: ClassFinder = field(init=False)
-    two_meanings: tuple[str, ...] = ()
-    why_not: str | None = None
-    other_bytes: bool = False
-
-    def __post_init__(self) -> None:
-        self.classes = ClassFinder(self.kryo)
-
-    def add(self, data: Bytes, starts: Positions, ends: Positions) -> None:
-        if self.is_done or not len(starts):
-            return
-        if self.are_keys and not self.five and not self.other_bytes:
-            self.other_bytes = changed_by_kryo_5(self.kryo, data, starts, ends)
-        try:
-            if not self.two_meanings:
-                self.classes.add(data, starts, ends)
-        except RefusedValueError as error:
-            self._refused(error, data, starts, ends)
-        except (DamagedError, RefusedError) as error:
-            self.why_not = str(error)
-        if self.two_meanings:
-            # Others may be by one Kryo for certain.
-            with contextlib.suppress(DamagedError, RefusedError):
-                self.classes.add(data, *self._of_one_meaning(data, starts, ends))
-
-    @property
-    def is_done(self) -> bool:
-        """Whether more values would say no more."""
-        return self.why_not is not None and not self.two_meanings
-
-    def _of_one_meaning(self, data: Bytes, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
-        """Those of the values that only one of both Kryos can have written."""
-        by_2, by_5 = (
-            KryoExtents(data, five, sys.maxsize).ends(self.kryo, starts, ends) == ends for five in (False, True)
-        )
-        return starts[by_2 != by_5], ends[by_2 != by_5]
-
-    def _refused(self, error: RefusedValueError, data: Bytes, starts: Positions, ends: Positions) -> None:
-        """A value that both Kryos can read in their way: its class is read as the one that wrote it."""
-        self.why_not = error.why
-        if "could both have written" not in error.why:
-            return
-        row = max(0, int(np.searchsorted(starts, error.offset, "right")) - 1)
-        value = bytes(data[starts[row] : ends[row]])
-        self.two_meanings = (self.kryo.class_name,)
-        # The plain reader says no more of classes that it doesn't know.
-        with contextlib.suppress(DamagedError, RefusedError):
-            read, _ = read_kryo_part(self.kryo, value, 0, len(value), five=self.five)
-            self.two_meanings = tuple(dict.fromkeys(_classes_in(read))) or self.two_meanings
-            return
-        # The class of the job is the first that can't be read without its jar.
-        without = ClassFinder(replace(self.kryo, classes=None))
-        with contextlib.suppress(DamagedError, RefusedError):
-            without.add(data, starts[row : row + 1], ends[row : row + 1])
-            self.two_meanings = tuple(without.found().foreign) or self.two_meanings
-
-    def result(self, whole: bool) -> Sampled:
-        found, whole = self.classes.found(inside=True), whole and self.why_not is None
-        return Sampled(found, whole, self.two_meanings, self.why_not, self.other_bytes)
 
 
 @dataclass(slots=True)
@@ -139,13 +46,13 @@ class Finder:
     are_keys: bool = False
     read: int = 0
     why_not: str | None = None
-    _serializers: dict[KryoType, _Serializer | Sampled] = field(default_factory=dict)
+    _serializers: dict[KryoType, SampledSerializer | Sampled] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for kryo in with_parts(self.type):
             if isinstance(kryo, KryoType):
                 try:
-                    self._serializers[kryo] = _Serializer(kryo, self.five, self.are_keys)
+                    self._serializers[kryo] = SampledSerializer(kryo, self.five, self.are_keys)
                 except RefusedError as error:
                     self._serializers[kryo] = Sampled(FoundClasses(), whole=False, why_not=str(error))
 
@@ -159,7 +66,7 @@ class Finder:
         """Whether no more values are wanted."""
         if self.read >= self.most or self.why_not is not None:
             return True
-        kinds = [one for one in self._serializers.values() if isinstance(one, _Serializer)]
+        kinds = [one for one in self._serializers.values() if isinstance(one, SampledSerializer)]
         return self.has_kryo and all(one.is_done for one in kinds)
 
     def add_whole(self, data: Bytes, starts: Positions, ends: Positions) -> None:
@@ -215,7 +122,7 @@ class Finder:
 
     def _add(self, kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> None:
         serializer = self._serializers[kryo]
-        if isinstance(serializer, _Serializer):
+        if isinstance(serializer, SampledSerializer):
             serializer.add(data, starts, ends)
 
     def results(self, whole: bool) -> tuple[tuple[KryoType, Sampled], ...]:
@@ -227,16 +134,6 @@ class Finder:
                 found = replace(found, whole=False, why_not=self.why_not)
             out.append((kryo, found))
         return tuple(out)
-
-
-def _classes_in(value: object) -> Iterator[str]:
-    """Yields the classes of an object and of all in it."""
-    if isinstance(value, KryoObject):
-        yield value.form
-        yield from _classes_in(value.value)
-    elif isinstance(value, list | tuple | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _classes_in(one)
 
 
 Found = tuple[tuple[KryoType, Sampled], ...]

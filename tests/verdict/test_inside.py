@@ -161,7 +161,7 @@ def test_collections_of_the_job_are_named(values: tuple[str, ...], shown: str) -
     assert (said.outcome, shown in said.reason) == (Outcome.WRONG, True), said
 
 
-@pytest.mark.parametrize(("others", "outcome"), [([], Outcome.UNKNOWN), ([_OPTIONAL + _MAP], Outcome.WRONG)])
+@pytest.mark.parametrize(("others", "outcome"), [([], Outcome.RESTORES), ([_OPTIONAL + _MAP], Outcome.WRONG)])
 def test_a_value_that_both_can_read_hides_no_other(others: list[bytes], outcome: Outcome) -> None:
     values = [_OPTIONAL + _A, *others]
     ends = np.cumsum([len(value) for value in values])

@@ -18,7 +18,8 @@ from stateferry.verdict.judge import _with_common_keys
 from stateferry.verdict.key_parts import KeyParts
 from stateferry.verdict.kryo_values import finding_of
 from stateferry.verdict.outcomes import Outcome
-from stateferry.verdict.sample import Finder, Sampled
+from stateferry.verdict.sample import Finder
+from stateferry.verdict.sampled_serializer import Sampled
 from stateferry.verdict.versions import Line
 
 _UUID, _OBJECT = (kryo_snapshot(name).type for name in ("java.util.UUID", "java.lang.Object"))

@@ -16,7 +16,8 @@ from flinkstate.serializers.types import KryoRegistration, KryoType
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.kryo_values import finding_of
 from stateferry.verdict.outcomes import Finding, Outcome
-from stateferry.verdict.sample import Finder, Sampled
+from stateferry.verdict.sample import Finder
+from stateferry.verdict.sampled_serializer import Sampled
 from stateferry.verdict.versions import Line
 
 ROUTE = "com.acme.Route"
@@ -132,14 +133,38 @@ def test_what_no_object_can_stand_in_twice_is_found_again(
 
 
 @pytest.mark.parametrize("part", ["J", "Z", "B", _LONG])
-def test_long_strings_beside_fields_that_are_not_known_say_nothing_of_these(part: str) -> None:
+def test_numbers_that_both_kryos_write_alike_stand_beside_long_strings(part: str) -> None:
     kryo = route(_STRING, part)
     behind = b"\x01\x02" if part == _LONG else b"\x01"
     short, long = (_TAG + text(of) + behind for of in ("FRA", "Z" * 40))
     for values in ([short], [long], [short, long]):
-        assert judged(kryo, Place.VALUE, UPGRADE, found(kryo, Place.VALUE, values)).outcome is Outcome.UNKNOWN
+        assert judged(kryo, Place.VALUE, UPGRADE, found(kryo, Place.VALUE, values)).outcome is Outcome.RESTORES
         finding = judged(kryo, Place.KEY, UPGRADE, found(kryo, Place.KEY, values))
-        assert finding.outcome is (Outcome.WRONG if long in values else Outcome.UNKNOWN)
+        assert finding.outcome is (Outcome.WRONG if long in values else Outcome.RESTORES)
+
+
+def test_long_strings_beside_fields_that_are_not_known_say_nothing_of_these() -> None:
+    """A Route in a Route may be in one that wasn't read. Where all are written alike, nothing is left to ask."""
+    kryo = route(_STRING, f"L{ROUTE.replace('.', '/')};")
+    short, long = (_TAG + text(of) + b"\x00" for of in ("FRA", "Z" * 40))
+    for values in ([short], [long], [short, long]):
+        sampled = found(kryo, Place.VALUE, values)
+        finding = judged(kryo, Place.VALUE, UPGRADE, sampled)
+        assert finding.outcome is (Outcome.UNKNOWN if long in values else Outcome.RESTORES)
+        in_part = judged(kryo, Place.VALUE, UPGRADE, replace(sampled, whole=False))
+        assert in_part.outcome is Outcome.UNKNOWN
+        assert in_part.advice.startswith("give --all") == (long not in values)
+
+
+def test_zeros_in_objects_of_the_job_say_nothing_of_other_numbers() -> None:
+    kryo = route("D")
+    for number, whole, expected in (
+        (bytes(8), True, Outcome.RESTORES),
+        (bytes(8), False, Outcome.UNKNOWN),
+        (b"\x3f\xf8" + bytes(6), False, Outcome.WRONG),
+    ):
+        sampled = replace(found(kryo, Place.VALUE, [_TAG + number]), whole=whole)
+        assert judged(kryo, Place.VALUE, UPGRADE, sampled).outcome is expected
 
 
 def test_namespaces_of_flink_2_are_not_read_so_kryo_2_may_have_written_some() -> None:
