@@ -13,15 +13,24 @@ from stateferry.verdict.versions import Line
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """The Flink that wrote a savepoint, and the one that is to restore it."""
+    """The Flink that wrote a savepoint, and the one that is to restore it.
+
+    `all_by_kryo_5` says of a savepoint of Flink 2 that its job was never upgraded from Flink 1 without a rewrite.
+    """
 
     source: Line
     target: Line
+    all_by_kryo_5: bool = False
 
     @property
     def stays(self) -> bool:
         """Whether both are of the same line."""
         return self.source is self.target
+
+    @property
+    def by_one_kryo(self) -> bool:
+        """Whether it is known that one Kryo wrote all values of the savepoint."""
+        return self.source is Line.ONE or self.all_by_kryo_5
 
     @property
     def upgrades(self) -> bool:

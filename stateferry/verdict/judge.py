@@ -37,7 +37,7 @@ class Asked:
 
     `classes` are those of objects by Kryo, `new_job` those of the job that is to start, which may have changed. In the
     states `rewritten`, by operator id and name, what is by Kryo is that Flink's own. `described_anew`: `_metadata` has
-    that Flink's version.
+    that Flink's version. `all_by_kryo_5`: the job of a savepoint of Flink 2 was never upgraded from Flink 1 as it was.
     """
 
     target: Line
@@ -46,6 +46,7 @@ class Asked:
     rewritten: frozenset[tuple[str, str]] = frozenset()
     new_job: JobClasses | None = None
     described_anew: bool = False
+    all_by_kryo_5: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def verdicts(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
         if general is not None:
             return tuple(_alike(savepoint, operator, general))
         assert source is not None
-        return tuple(_of_operator(savepoint, operator, Journey(source, asked.target), asked))
+        return tuple(_of_operator(savepoint, operator, Journey(source, asked.target, asked.all_by_kryo_5), asked))
 
     operators = savepoint.metadata.operators
     if savepoint.folder.is_local or len(operators) < 2:
@@ -122,10 +123,9 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
     if found is not None:
         header, states = found
         states = tuple(state.with_classes_in_keys(asked.classes) for state in states)
-        five = journey.source is Line.TWO
         rewritten = {state.name for state in states if (operator.hex_id, state.name) in asked.rewritten}
         others = tuple(state for state in states if state.name not in rewritten)
-        samples = samples_of(savepoint, judged, others, five=five, most_bytes=_most_bytes(savepoint, asked))
+        samples = samples_of(savepoint, judged, others, journey, _most_bytes(savepoint, asked))
         if judged is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
             samples = {
                 place: tuple((kryo, replace(one, whole=False)) for kryo, one in samples[place]) for place in samples
@@ -251,7 +251,7 @@ def _of_operator_state(
             header = read_operator_header(savepoint.folder, handle)
             metas = [meta for meta in (*header.lists, *header.broadcasts) if meta.name in missing]
             parts = {meta.name: _element_parts(meta, asked.classes) for meta in metas}
-            samples = _of_elements(savepoint, operator, handle, parts, asked, five=journey.source is Line.TWO)
+            samples = _of_elements(savepoint, operator, handle, parts, asked, journey)
         except RefusedError as error:
             for name, mode in missing.items():
                 finding = Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT)
@@ -287,8 +287,7 @@ def _of_elements(
     handle: OperatorHandle,
     parts: Mapping[str, tuple[Part, ...]],
     asked: Asked,
-    *,
-    five: bool,
+    journey: Journey,
 ) -> Mapping[str, tuple[Found | None, ...]]:
     """Reads values of operator state by Kryo, of this file or of all."""
     handles = [one.managed_operator for one in operator.subtasks if one.managed_operator is not None]
@@ -300,4 +299,4 @@ def _of_elements(
     }
     sampled = handles if asked.everything else [handle]
     most = _most_bytes(savepoint, asked)
-    return operator_samples(savepoint.folder, sampled, types, five=five, most_bytes=most, whole=whole)
+    return operator_samples(savepoint.folder, sampled, types, journey, most_bytes=most, whole=whole)

@@ -33,7 +33,8 @@ from stateferry.verdict.versions import Line
 
 _BY_JDK = ("java.", "javax.", "[", "org.apache.flink.")
 _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2"
-_COMPARE = "give the savepoint from before the upgrade: --before OLD. Without an upgrade, the state restores"
+_SAY_IT = "if it was not, give check --all-by-kryo-5: then they restore"
+_COMPARE = f"{_SAY_IT}. If it was, give the savepoint from before the upgrade: --before OLD"
 _UUID = "java.util.UUID"
 _READ_ALL = "give --all, which reads every value"
 _LONG_STRINGS = "those with a String of 33 to 63 characters"
@@ -48,19 +49,19 @@ def finding_of(part: Part, journey: Journey, sampled: Found | None) -> Finding |
     if sampled is not None:
         return worst(_of_sample(part, kryo, journey, one) for kryo, one in sampled)
     if journey.stays:
-        return _unsampled(part.place, kryos, journey.target)
+        return _unsampled(part.place, kryos, journey)
     return worst(_by_declaration(part.place, kryo) for kryo in kryos)
 
 
-def _unsampled(place: Place, kryos: list[KryoType], line: Line) -> Finding:
+def _unsampled(place: Place, kryos: list[KryoType], journey: Journey) -> Finding:
     """Says what is known in the same line of values that are never read, such as namespaces."""
-    if line is Line.TWO and not all(_is_alike_anyway(place, kryo.class_name) for kryo in kryos):
+    if not journey.by_one_kryo and not all(_is_alike_anyway(place, kryo.class_name) for kryo in kryos):
         reason = (
             f"its {place.value}s by Kryo aren't read: if the job was upgraded from Flink 1, Kryo 2 may have written "
-            "some of them. Without an upgrade, they restore"
+            "some of them"
         )
-        return Finding(Outcome.UNKNOWN, reason, TRY_IT)
-    return Finding(Outcome.RESTORES, f"its {place.value} is by Kryo {line.kryo} as before")
+        return Finding(Outcome.UNKNOWN, reason, _SAY_IT)
+    return Finding(Outcome.RESTORES, f"its {place.value} is by Kryo {journey.target.kryo} as before")
 
 
 def _by_declaration(place: Place, kryo: KryoType) -> Finding:
@@ -83,7 +84,7 @@ def _by_declaration(place: Place, kryo: KryoType) -> Finding:
 def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding:
     beyond = _read_beyond(part, kryo, sampled) if journey.target is Line.TWO else None
     if journey.stays:
-        return _of_same_line(part.place, kryo, journey.target, sampled, beyond)
+        return _of_same_line(part.place, kryo, journey, sampled, beyond)
     finding = _of_other_line(part, kryo, sampled)
     if finding.outcome is Outcome.RESTORES and _classes(sampled) and not _is_stable_key(part.place, kryo, sampled):
         return _unstable_key(part.place, kryo)
@@ -169,7 +170,8 @@ def _read_beyond(part: Part, kryo: KryoType, sampled: Sampled) -> str | None:
     return None
 
 
-def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, beyond: str | None) -> Finding:
+def _of_same_line(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled, beyond: str | None) -> Finding:
+    line = journey.target
     old = sampled.found.kryo.get("2", 0) if line is Line.TWO else 0
     if old:
         return _half_upgraded(sampled, old, sampled.found.kryo.get("5", 0))
@@ -187,9 +189,9 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, be
         return _unstable_key(place, kryo)
     if beyond is not None:
         return Finding(Outcome.UNKNOWN, beyond, TRY_IT)
-    if (unread := _of_unread(place, kryo, line, sampled)) is not None:
+    if (unread := _of_unread(place, kryo, journey, sampled)) is not None:
         return unread
-    if line is Line.TWO and _is_nothing(sampled) and not _is_alike_anyway(place, kryo.class_name):
+    if not journey.by_one_kryo and _is_nothing(sampled) and not _is_alike_anyway(place, kryo.class_name):
         return _none_read(place)
     reason = f"its {place.value}s are by Kryo {line.kryo}, which reads them as before ({_values_read(sampled)})"
     return Finding(Outcome.RESTORES, reason)
@@ -210,15 +212,15 @@ def _half_upgraded(sampled: Sampled, old: int, since: int) -> Finding:
     return Finding(Outcome.WRONG, reason, advice, None, Outcome.FAILS)
 
 
-def _of_unread(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Finding | None:
+def _of_unread(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding | None:
     """Says that nobody knows of values that couldn't be read; None if what is known decides.
 
-    In a savepoint of Flink 2 these may be by Kryo 2, from before an upgrade. In one of Flink 1 all are by Kryo 2, but
-    classes of the new job that don't fit the bytes may have changed.
+    In a savepoint of Flink 2 these may be by Kryo 2, from before an upgrade. Where one Kryo wrote all, classes of
+    the new job that don't fit the bytes may have changed.
     """
     foreign = sampled.found.foreign
-    if line is Line.ONE:
-        if kryo.classes is None or sampled.two_meanings:
+    if journey.by_one_kryo:
+        if kryo.classes is None:
             return None
         foreign = {name: count for name, count in foreign.items() if not is_of_others(name)}
     elif sampled.two_meanings and not _is_by_chance(sampled):

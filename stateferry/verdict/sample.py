@@ -22,10 +22,11 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import FlinkType, KryoType, type_name
 from flinkstate.writing.operator_file import ElementFile
-from stateferry.verdict.journey import Place
+from stateferry.verdict.journey import Journey, Place
 from stateferry.verdict.key_parts import KeyParts
 from stateferry.verdict.kryo_extents import KryoExtents
 from stateferry.verdict.sampled_serializer import Sampled, SampledSerializer
+from stateferry.verdict.versions import Line
 
 MOST_VALUES = 10_000
 # However large the values are, so much is read of all operators together, but of each so much.
@@ -38,12 +39,13 @@ _MayEnd = Callable[[Positions], Flags]
 
 @dataclass(slots=True)
 class Finder:
-    """Finds the values by Kryo in values of one type; `five` is the Kryo that wrote most of them."""
+    """Finds the values by Kryo in values of one type; `five` is the Kryo that wrote most of them, or all."""
 
     type: FlinkType
     five: bool
     most: int
     are_keys: bool = False
+    all_by_kryo_5: bool = False
     read: int = 0
     why_not: str | None = None
     _serializers: dict[KryoType, SampledSerializer | Sampled] = field(default_factory=dict)
@@ -52,7 +54,9 @@ class Finder:
         for kryo in with_parts(self.type):
             if isinstance(kryo, KryoType):
                 try:
-                    self._serializers[kryo] = SampledSerializer(kryo, self.five, self.are_keys)
+                    self._serializers[kryo] = SampledSerializer(
+                        kryo, self.five, self.are_keys, not self.five or self.all_by_kryo_5
+                    )
                 except RefusedError as error:
                     self._serializers[kryo] = Sampled(FoundClasses(), whole=False, why_not=str(error))
 
@@ -156,12 +160,15 @@ def bytes_of_each(operators: int) -> int:
 
 
 def samples_of(
-    savepoint: Savepoint, operator: Operator, states: tuple[KeyedState, ...], *, five: bool, most_bytes: int | None
+    savepoint: Savepoint, operator: Operator, states: tuple[KeyedState, ...], journey: Journey, most_bytes: int | None
 ) -> Samples:
     """Reads values of all states of the operator's subtasks, up to limits, or all of them without `most_bytes`."""
     most = sys.maxsize if most_bytes is None else MOST_VALUES
     finders = {
-        (state.name, place): (state, Finder(type_, five, most, place.is_key))
+        (state.name, place): (
+            state,
+            Finder(type_, journey.source is Line.TWO, most, place.is_key, journey.all_by_kryo_5),
+        )
         for state in states
         for place, type_ in kryo_places(state)
     }
@@ -198,8 +205,8 @@ def operator_samples(
     folder: Location,
     handles: Sequence[OperatorHandle],
     types: Mapping[str, tuple[FlinkType, ...]],
+    journey: Journey,
     *,
-    five: bool,
     most_bytes: int | None,
     whole: bool,
 ) -> Mapping[str, tuple[Found | None, ...]]:
@@ -208,7 +215,11 @@ def operator_samples(
     Returns what was found of each type by Kryo. `whole` says that the files are all there are.
     """
     most = sys.maxsize if most_bytes is None else MOST_VALUES
-    finders = {name: [Finder(type_, five, most) for type_ in of_state] for name, of_state in types.items()}
+    five, all_by_5 = journey.source is Line.TWO, journey.all_by_kryo_5
+    finders = {
+        name: [Finder(type_, five, most, all_by_kryo_5=all_by_5) for type_ in of_state]
+        for name, of_state in types.items()
+    }
     wanted = {name: found for name, found in finders.items() if any(finder.has_kryo for finder in found)}
     in_part: set[str] = set()
     for handle in handles if wanted else ():

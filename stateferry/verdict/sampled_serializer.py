@@ -41,21 +41,19 @@ class Sampled:
 
 @dataclass(slots=True)
 class SampledSerializer:
-    """What was found of one serializer by Kryo; `five`: a job of Flink 2 has written the savepoint.
-
-    In a savepoint of Flink 1 all values are by Kryo 2. In one of Flink 2 they may be by either.
-    """
+    """What was found of one serializer by Kryo; `five` says which Kryo wrote most of its values, or all: `by_one`."""
 
     kryo: KryoType
     five: bool
     are_keys: bool
+    by_one: bool
     classes: ClassFinder = field(init=False)
     two_meanings: tuple[str, ...] = ()
     why_not: str | None = None
     other_bytes: bool = False
     # Of values that both Kryos can read: those that both write with these bytes, and the others.
     _alike: ClassFinder | None = None
-    _by_2: ClassFinder | None = None
+    _others: ClassFinder | None = None
 
     def __post_init__(self) -> None:
         self.classes = ClassFinder(self.kryo)
@@ -68,7 +66,7 @@ class SampledSerializer:
             same = same_by_kryo_5(self.kryo, data, starts, ends)
             self.other_bytes = same is not None and not same.all()
         try:
-            if self._alike is None and self._by_2 is None and not self.two_meanings:
+            if self._alike is None and self._others is None and not self.two_meanings:
                 self.classes.add(data, starts, ends)
                 return
         except RefusedValueError as error:
@@ -100,12 +98,12 @@ class SampledSerializer:
             if alike.any():
                 self._alike = self._alike or ClassFinder(self.kryo, five=False)
                 self._alike.add(data, starts[alike], ends[alike])
-            if differing.any() and not self.five:
-                self._by_2 = self._by_2 or ClassFinder(self.kryo, five=False)
-                self._by_2.add(data, starts[differing], ends[differing])
+            if differing.any() and self.by_one:
+                self._others = self._others or ClassFinder(self.kryo, five=self.five)
+                self._others.add(data, starts[differing], ends[differing])
         except (DamagedError, RefusedError) as error:
             self.why_not = str(error)
-        if differing.any() and self.five and not self.two_meanings:
+        if differing.any() and not self.by_one and not self.two_meanings:
             row = int(np.argmax(differing))
             self.two_meanings = self._classes_of(data, starts[row : row + 1], ends[row : row + 1])
 
@@ -120,8 +118,8 @@ class SampledSerializer:
     def result(self, whole: bool) -> Sampled:
         """What was found; `whole` if all values were given."""
         found, whole = self.classes.found(inside=True), whole and self.why_not is None and not self.two_meanings
-        if self._by_2 is not None:
-            found += self._by_2.found(inside=True)
+        if self._others is not None:
+            found += self._others.found(inside=True)
         if self._alike is not None:
             alike = self._alike.found(inside=True)
             found += replace(alike, kryo={"either": alike.maps})

@@ -183,6 +183,15 @@ def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     # What earlier ones make of a savepoint was not tried.
     for target in ("flink-2.0", "flink-2.1", "flink-2.2"):
         assert said(capsys, str(SAVEPOINTS / "legacy-2.3-rocksdb"), "--for", target)[0] == 2
+    old, new = (str(SAVEPOINTS / f"hint-hash-map-{version}-rocksdb") for version in ("1.20", "2.3"))
+    for arguments, why in (
+        ((old, "--for", "flink-2.3"), "is for a savepoint of Flink 2 and --for flink-2: leave it out"),
+        ((new, "--for", "flink-1.20"), "is for a savepoint of Flink 2 and --for flink-2: leave it out"),
+        ((new, "--for", "flink-2", "--before", old), "says that the job was never upgraded, --before that it was"),
+    ):
+        code, text = said(capsys, *arguments, "--all-by-kryo-5")
+        assert (code, f"--all-by-kryo-5 {why}" in text) == (2, True), text
+    assert said(capsys, new, "--for", "flink-2", "--all-by-kryo-5")[0] == 0
     damaged = tmp_path / "damaged"
     shutil.copytree(SAVEPOINTS / "hint-hash-map-1.20-rocksdb", damaged)
     content = (damaged / "_metadata").read_bytes()

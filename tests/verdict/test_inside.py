@@ -50,7 +50,7 @@ def values_found(case: str, state: str) -> int:
     savepoint = Savepoint.open(str(SAVEPOINTS / case))
     operator = next(one for one in savepoint.metadata.operators if savepoint.keyed_header(one) is not None)
     states = tuple(one for one in savepoint.keyed_states(operator) if one.name == state)
-    found = samples_of(savepoint, operator, states, five=False, most_bytes=None)
+    found = samples_of(savepoint, operator, states, _ONE_TO_TWO, None)
     return sum(sampled.values for kryos in found.values() for _, sampled in kryos)
 
 

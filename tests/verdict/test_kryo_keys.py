@@ -171,6 +171,7 @@ def test_namespaces_of_flink_2_are_not_read_so_kryo_2_may_have_written_some() ->
     for name, journey, expected in (
         ("java.util.HashMap", STAYS_2, Outcome.UNKNOWN),
         ("java.util.HashMap", STAYS, Outcome.RESTORES),
+        ("java.util.HashMap", replace(STAYS_2, all_by_kryo_5=True), Outcome.RESTORES),
         ("java.lang.Long", STAYS_2, Outcome.RESTORES),
     ):
         finding = finding_of(Part(Place.NAMESPACE, _kryo(name)), journey, None)

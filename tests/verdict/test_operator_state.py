@@ -16,6 +16,7 @@ from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.built_snapshots import kryo_snapshot, snapshot_of
 from flinkstate.serializers.types import PojoField, PojoType, Scalar
 from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
+from stateferry.verdict.journey import Journey
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.sample import samples_of
@@ -68,6 +69,6 @@ def test_user_keys_behind_a_key_that_cant_be_read() -> None:
     operators = [(one, state) for one in savepoint.keyed_operators() for state in savepoint.keyed_states(one)]
     operator, state = next((one, state) for one, state in operators if state.kind is StateKind.MAP)
     by_kryo = (replace(state, key=PERSON, user_key=BY_KRYO.type),)
-    found = samples_of(savepoint, operator, by_kryo, five=False, most_bytes=None)
+    found = samples_of(savepoint, operator, by_kryo, Journey(Line.ONE, Line.TWO), None)
     whys = {sampled.why_not for kryos in found.values() for _, sampled in kryos if not sampled.whole}
     assert whys == {"a key in front of one can't be read to its end"}

@@ -58,6 +58,18 @@ def test_a_value_that_both_could_have_written_hides_no_other(sections: list[list
     assert (outcome, kryo["2"]) == (Outcome.WRONG, 1)
 
 
+@pytest.mark.parametrize("values", [[DOUBLE], [MAP_BY_5, DOUBLE], [DOUBLE, MAP_BY_2]])
+def test_of_a_job_that_was_never_upgraded_kryo_5_wrote_what_both_could_have(values: list[bytes]) -> None:
+    """A value that Kryo 5 can't have written shows that the job was upgraded all the same."""
+    for never_upgraded, said in ((False, Outcome.UNKNOWN), (True, Outcome.RESTORES)):
+        finder = Finder(OBJECT, True, 10_000, all_by_kryo_5=never_upgraded)
+        finder.add_whole(*_data(values))
+        journey = Journey(Line.TWO, Line.TWO, never_upgraded)
+        finding = finding_of(Part(Place.VALUE, OBJECT), journey, finder.results(True))
+        assert finding is not None
+        assert finding.outcome is (Outcome.WRONG if MAP_BY_2 in values else said)
+
+
 @pytest.mark.parametrize("map_", [MAP_BY_2, LARGE_MAP_BY_2])
 def test_a_map_at_the_end_of_a_value(map_: bytes) -> None:
     finder = _finder(PAIR)

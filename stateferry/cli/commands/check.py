@@ -67,6 +67,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="beside --before: the time to live of a state, so that what has expired by now isn't listed as lost; may "
         "be repeated",
     )
+    parser.add_argument(
+        "--all-by-kryo-5",
+        action="store_true",
+        help="the job of a savepoint of Flink 2 was never upgraded from Flink 1 without stateferry run --to, so Kryo 5 "
+        "wrote all of its values, also those that Kryo 2 could have written",
+    )
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     add_files_from(parser)
@@ -78,8 +84,11 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.verdict.versions import target_of
 
     savepoint = opened(options)
+    if options.all_by_kryo_5:
+        _expect_kryo_5(options, savepoint)
     job = classes_of(options)
-    asked = Asked(target_of(options.target), job, options.all, new_job=job)
+    target = target_of(options.target)
+    asked = Asked(target, job, options.all, new_job=job, all_by_kryo_5=options.all_by_kryo_5)
     found = tuple(verdicts(savepoint, asked))
     losses = _losses(options, savepoint, job)
     if options.json:
@@ -92,6 +101,16 @@ def run(options: argparse.Namespace) -> int:
         show(savepoint, asked.target.value, found, losses)
     restores = all(one.finding.outcome is Outcome.RESTORES for one in found)
     return 0 if restores and (losses is None or not losses.is_loss) else REJECTED
+
+
+def _expect_kryo_5(options: argparse.Namespace, savepoint: Savepoint) -> None:
+    """Refuses to take all values for those of Kryo 5 where other words say that they aren't."""
+    from stateferry.verdict.versions import Line, source_of, target_of
+
+    if not source_of(savepoint.metadata.version) is target_of(options.target) is Line.TWO:
+        raise UsageError("--all-by-kryo-5 is for a savepoint of Flink 2 and --for flink-2: leave it out")
+    if options.before is not None:
+        raise UsageError("--all-by-kryo-5 says that the job was never upgraded, --before that it was: leave one out")
 
 
 def _losses(options: argparse.Namespace, savepoint: Savepoint, job: JobClasses | None) -> AllLosses | None:
