@@ -259,6 +259,34 @@ def test_run_for_another_flink_killed_before_any_of_its_effects(
     assert Savepoint.open(str(root / "target")).metadata.version == version
 
 
+REPAIRED = ["--before", str(SAVEPOINTS / "hint-hash-map-1.20-rocksdb"), "--restore-lost"]
+REHASHED = ["--declared", "kinds/(key)=Tuple3<Integer, String, Tuple2<Long, String>>", "--parallelism", "3"]
+COLLECTIONS = ["--classes", str(SAVEPOINTS.parent / "kryo" / "collection-classes.jar"), "--parallelism", "3"]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("golden", "options", "said"),
+    [
+        ("upgraded-hint-hash-map-2.3-rocksdb", REPAIRED, "mainState: entries with those that the upgrade lost"),
+        ("scala-keys-1.20-rocksdb", REHASHED, "map-state: carried over, written by Flink's own serializers"),
+        ("in-collections-1.20-rocksdb", COLLECTIONS, "split: elements read plainly"),
+    ],
+    ids=["repair", "keys by flink-scala", "operator state"],
+)
+def test_other_run_for_flink_2_killed_before_any_of_its_effects(
+    golden: str, options: list[str], said: str, tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "world"
+    root.mkdir()
+    command = ["run", "--savepoint", str(SAVEPOINTS / golden), "--target", str(root / "target"), "--to", "flink-2"]
+    check_killed([*command, *options, "--job", "clicks", "--now", str(NOW)], root, every, capsys)
+    # It was the run that it is meant to be.
+    checks = Report.read(runs_of(str(root / "home"), "clicks")[0].folder.child("report.json")).checks
+    assert [check for check in checks if check.name.endswith(said)]
+
+
 def check_killed(
     command: list[str],
     root: Path,
