@@ -29,6 +29,7 @@ from stateferry.demo_maps import Declared
 from tests.support.kryo_writing import kryo_map
 
 _FIND_GOAL, _INTO_SECTIONS_GOAL, _MOST_TIMES = 15e6, 10e6, 1.5
+_MOST_MEMORY = 2e9
 _DISTINCT_MAPS = 250
 _HEAD = 4
 _TYPE = MapType(Scalar.STRING, Scalar.LONG)
@@ -124,7 +125,7 @@ def measure_upgrades(scale: Scale) -> Iterator[Comparison]:
     command = run_without_states(source, bench.folder / "new", "--to", "flink-2")
     upgraded = Comparison("upgrade of HashMap", (_run(bench, command),))
     shutil.rmtree(source)
-    yield upgraded.beside(migrated, 1 / _MOST_TIMES)
+    yield upgraded.beside(migrated, 1 / _MOST_TIMES, _MOST_MEMORY)
 
 
 def _run(bench: Bench, command: list[str]) -> Execution:

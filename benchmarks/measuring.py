@@ -139,11 +139,18 @@ class Comparison:
         """How many times faster than the other, by the clock and by processor time."""
         return other.seconds / self.seconds, other.cpu_seconds / max(self.cpu_seconds, 1e-3)
 
-    def beside(self, other: Comparison, at_least: float | None = None) -> Comparison:
-        """This one, compared with the other; the goal is to be `at_least` so many times as fast, by the clock."""
+    def beside(self, other: Comparison, at_least: float | None = None, most_memory: float | None = None) -> Comparison:
+        """This one, compared with the other.
+
+        The goal is to be `at_least` so many times as fast, by the clock, with at most so many bytes of memory.
+        """
         speed = self.faster_than(other)
-        goal = "" if at_least is None else judged(f"≥ {at_least:.2g}", is_reached=speed[0] >= at_least)
-        return replace(self, speed=speed, goal=goal)
+        if at_least is None:
+            return replace(self, speed=speed)
+        goal, is_reached = f"≥ {at_least:.2g}", speed[0] >= at_least
+        if most_memory is not None:
+            goal, is_reached = f"{goal}, ≤ {most_memory / 1e9:g} GB", is_reached and self.memory <= most_memory
+        return replace(self, speed=speed, goal=judged(goal, is_reached=is_reached))
 
 
 PARTS = ("stop with savepoint", "conversion", "restore", "first checkpoint")

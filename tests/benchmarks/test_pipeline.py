@@ -52,6 +52,17 @@ def test_comparisons_are_shown_by_median_and_most_memory() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("seconds", "memory", "goal"),
+    [(15, 2e9, "≥ 0.67, ≤ 2 GB reached"), (16, 2e9, "≥ 0.67, ≤ 2 GB MISSED"), (9, 2e9 + 1, "≥ 0.67, ≤ 2 GB MISSED")],
+)
+def test_a_goal_of_a_comparison_may_limit_the_memory(seconds: float, memory: float, goal: str) -> None:
+    other = Comparison("other", (Execution(10, 10, 10**10),))
+    ours = Comparison("ours", (Execution(seconds, 10, int(memory)),))
+    assert ours.beside(other, 1 / 1.5, 2e9).goal == goal
+    assert "GB" not in ours.beside(other, 1 / 1.5).goal
+
+
 @pytest.mark.slow
 def test_another_night_differs_in_every_hundredth_key_of_a_section(tmp_path: Path) -> None:
     bench = Bench(tmp_path, KEYS)
