@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,17 @@ def read_entries(
                         yield from _section_entries(section, decode)
                     except RefusedError as error:
                         raise RefusedError(f"state {state.name} of operator {operator.label}: {error}") from None
+
+
+def expect_rows_of(state: KeyedState, section: Section) -> None:
+    """Raises for a section whose first row isn't one of the state: the state's number before it is damaged then.
+
+    Of a state whose values can't be read outside of the job, as a class by Kryo, only the key is looked at.
+    """
+    one = slice(0, 1)
+    first = replace(section, starts=section.starts[one], key_ends=section.key_ends[one], ends=section.ends[one])
+    with suppress(RefusedError):
+        next(_section_entries(first, _entry_decoder(state, section.file.prefix)))
 
 
 # Parameters: the bytes, where a row's key (with its key group) begins and ends, where the row ends, its key group.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import PlanError, RefusedError, RejectedError
+from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError
 from flinkstate.keyed.header import VALUE_SERIALIZER, BackendKind, StateMeta
+from flinkstate.keyed.keyed_file import KeyedFile, Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import InlineBytes, OperatorHandle
 from flinkstate.reading.reader import Savepoint
@@ -161,6 +163,43 @@ def test_a_savepoint_with_other_bytes_is_refused(tmp_path: Path) -> None:
     assert changed
     with pytest.raises(RefusedError, match=r"state mainState, key .*: Kryo 5 has not written this value, .*--before"):
         run(UPGRADED, tmp_path, before=str(other), **ALONE)
+
+
+@pytest.mark.parametrize(
+    ("where", "flips", "why"),
+    [
+        ("number of the state", 1, "expected 1 bytes of the length of a String, found 0 bytes"),
+        ("number of the state", 2, r"expected a Boolean: 0 or 1, found \d+"),
+        ("namespace", 2, "expected a VoidNamespace: 00, found 02"),
+    ],
+)
+def test_a_byte_by_which_rows_would_not_be_found_is_damage(where: str, flips: int, why: str, tmp_path: Path) -> None:
+    """Without a checksum the rows would be those of another state, or of other keys, and nothing of them lost."""
+    other = tmp_path / "other"
+    shutil.copytree(BEFORE, other)
+    old = Savepoint.open(str(BEFORE))
+    (operator,) = old.keyed_operators()
+    file, section = next((file, one) for file in old.open_files(operator) for one in _rows_of_main_state_alone(file))
+    before_it, behind_the_key = int(section.starts[0]) - 1, int(section.key_ends[0]) - 1
+    at = section.base + (before_it if where == "number of the state" else behind_the_key)
+    damaged = other / Path(file.name).name
+    raw = bytearray(damaged.read_bytes())
+    assert raw[at] == 0
+    raw[at] = flips
+    damaged.write_bytes(raw)
+    assert main(["check", str(UPGRADED), "--for", "flink-2", "--before", str(other)]) == 3
+    for restore_lost in (False, True):
+        with pytest.raises(DamagedError, match=rf"{damaged}, key group {section.key_group}, offset \d+: {why}"):
+            run(UPGRADED, tmp_path / str(restore_lost), before=str(other), restore_lost=restore_lost, **ALONE)
+        assert not (tmp_path / str(restore_lost) / "target").exists()
+
+
+def _rows_of_main_state_alone(file: KeyedFile) -> Iterator[Section]:
+    """Yields the sections of key groups that have rows of the first state and of no other."""
+    for key_group in file.handle.range:
+        found = {section.state: section for section in file.sections(key_group) if len(section)}
+        if found.keys() == {0}:
+            yield found[0]
 
 
 def test_a_newer_savepoint_than_the_one_that_was_restored_is_refused() -> None:

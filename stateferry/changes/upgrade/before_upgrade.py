@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.state import KeyedState
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.entries import expect_rows_of
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import kept_by_kryo
 from stateferry.changes.upgrade.kryo_keys import key_type
 from stateferry.changes.upgrade.kryo_rows import is_one_value
-from stateferry.changes.upgrade.section_rows import own_copy, together
+from stateferry.changes.upgrade.section_rows import expect_no_namespaces, own_copy, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,22 @@ class BeforeUpgrade:
         return replace(self, savepoint=bare, operator=replace(self.operator, subtasks=subtasks), key_groups=frozenset())
 
     def rows(self, key_group: int) -> dict[str, Section]:
-        """Returns all rows of a key group, by state."""
+        """Returns all rows of a key group, by state; raises an error if some can't be rows of their states.
+
+        A canonical file has no checksums. If the number before the rows of a state were another one, or a namespace,
+        rows that the upgraded job has misread would not be found, and what they lost would not be put back.
+        """
         found: dict[str, list[Section]] = {}
         for file in self.savepoint.open_with(self.operator, KeyGroupRange(key_group, key_group)):
-            names = [state.name for state in file.header.states]
-            wanted = {index for index, name in enumerate(names) if name in self.states}
-            for section in file.sections_of(key_group, wanted):
-                if len(section):
-                    found.setdefault(names[section.state], []).append(own_copy(section))
+            states = keyed_states(file.header, file.name)
+            wanted = {index for index, state in enumerate(states) if state.name in self.states}
+            # Tables of RocksDB have checksums, and which state they are of is not a number in them.
+            others = set() if isinstance(file, NativeFile) else set(range(len(states))) - wanted
+            for section in file.sections_of(key_group, wanted | others):
+                state = states[section.state]
+                if len(section) and section.state in wanted:
+                    expect_no_namespaces(state, section)
+                    found.setdefault(state.name, []).append(own_copy(section))
+                elif len(section):
+                    expect_rows_of(state, section)
         return {name: together(sections) for name, sections in found.items()}

@@ -9,13 +9,30 @@ import numpy as np
 import pyarrow.compute as pc
 
 from flinkstate.basics.array_types import Flags, Positions
+from flinkstate.errors import DamagedError
 from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.walker import skip_each
 from stateferry.changes.key_hashes import hashed_keys
 from stateferry.changes.sections import copied
 
 
 def value_of(section: Section, row: int) -> bytes:
     return section.data[section.value_starts[row] : section.ends[row]].tobytes()
+
+
+def expect_no_namespaces(state: KeyedState, section: Section) -> None:
+    """Raises for the first row that has another byte than Flink writes for a state without namespaces."""
+    if state.namespace is not Scalar.VOID_NAMESPACE:
+        return
+    with section.locating():
+        ends = skip_each(state.key, section.data, section.key_starts + section.file.prefix, section.key_ends)
+        is_last = ends + 1 == section.key_ends if state.user_key is None else ends < section.key_ends
+        for row in np.flatnonzero(~is_last | (section.data[ends] != 0))[:1].tolist():
+            at = int(ends[row])
+            found = section.data[at : section.key_ends[row]].tobytes()
+            raise DamagedError("a VoidNamespace: 00", found.hex() or "the end", offset=at)
 
 
 def places_in(section: Section, of: Section) -> Positions:
