@@ -49,6 +49,10 @@ _REFUSED = {
     **dict.fromkeys(("KEY HintedList<String>", "operator state broadcast keys"), "inside of its keys or values"),
     "protobuf": "StringValue",
     "registered serializer": "with the job's serializer",
+    **dict.fromkeys(
+        (f"{how} serializer {of}" for how in ("registered", "default") for of in ("Opaque", "HashMap<String,Opaque>")),
+        r"with the job's serializer stateferry\.flink\.pojo\.OpaqueSerializer",
+    ),
 }
 # What a committer of Flink 2.3 keeps has another form, of which the verdict is "can't tell", as of all state of sinks.
 # A job finds a key by Kryo with two equal Strings by chance alone, in the same Flink too.

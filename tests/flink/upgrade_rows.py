@@ -17,6 +17,7 @@ from tests.flink.jobs import Job, Operator, OperatorState, State
 from tests.flink.scenarios import ARRAYS, AVRO, COMPOSITES, KEYS, LIST_ELEMENTS, SCALARS, SCENARIOS, kinds, values
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrade.md"
+_POJO = "stateferry.flink.pojo."
 RESTORES, UNKNOWN = Outcome.RESTORES, Outcome.UNKNOWN
 FAILS, WRONG, REFUSED = Outcome.FAILS, Outcome.WRONG, Outcome.REFUSED
 
@@ -35,7 +36,7 @@ class Row:
     whole_class_path: bool = False
     classes: bool = True
     format: str = "CANONICAL"
-    # What was seen where Flink doesn't restore its own savepoint, by version, and what the verdict says then.
+    # What was seen where Flink doesn't restore its own savepoint or the verdict says less, by version, and the verdict.
     stays: Mapping[str, Outcome] = field(default_factory=dict)
     verdict_if_stays: Outcome | None = None
 
@@ -431,6 +432,17 @@ def _with_the_whole_class_path() -> Iterator[tuple[str, Row]]:
     )
 
 
+def _with_a_serializer_of_the_job() -> Iterator[tuple[str, Row]]:
+    """Classes that the job registers with Kryo and a serializer of its own; flink-avro isn't on the class path."""
+    for kryo_type in ("registered", "default"):
+        serializer = f"{{type: kryo, kryo-type: {kryo_type}, class: {_POJO}OpaqueSerializer}}"
+        settings = {"pipeline.serialization-config": f"[{_POJO}Opaque: {serializer}]"}
+        # Of the map Kryo 5 loses an entry, whatever the serializer does.
+        for type_, verdict in (("Opaque", UNKNOWN), ("HashMap<String,Opaque>", None)):
+            job, stays = replace(_one(type_), settings=settings), dict.fromkeys(("1.20.0", "2.3.0"), RESTORES)
+            yield f"{kryo_type} serializer {type_}", Row(job, WRONG, verdict, stays=stays, verdict_if_stays=UNKNOWN)
+
+
 ROWS: Mapping[str, Row] = dict(
     (
         *_of_values(),
@@ -443,6 +455,7 @@ ROWS: Mapping[str, Row] = dict(
         *_of_two_inputs(),
         *_of_operator_state(),
         *_with_the_whole_class_path(),
+        *_with_a_serializer_of_the_job(),
     )
 )
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
