@@ -157,7 +157,6 @@ def test_a_newer_savepoint_of_the_old_job_is_refused(started: Started, tmp_path:
     upgraded(later, tmp_path, before=str(old), restore_lost=True)
 
 
-@pytest.mark.full
 def test_rows_that_are_gone_come_back_only_if_that_is_wanted(started: Started, tmp_path: Path) -> None:
     """A job that clears a key whose map it has read, without the entry that it didn't see."""
     jobs = Jobs(started, (*MAPS, "number", "rows", "maps"))
@@ -187,7 +186,6 @@ def test_rows_that_are_gone_come_back_only_if_that_is_wanted(started: Started, t
 _TTL_STATES = (*MAPS, "number", "rows", "maps")
 
 
-@pytest.mark.full
 def test_what_has_expired_stays_away(started: Started, tmp_path: Path) -> None:
     """Rows of early keys have expired by now; Flink has removed some of them, and others were written again."""
     jobs, day = Jobs(started, _TTL_STATES), 24 * HOUR
