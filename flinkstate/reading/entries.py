@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
-from flinkstate.keyed.keyed_file import WINDOW, Section
+from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
+from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
@@ -23,6 +24,7 @@ from flinkstate.values.value_json import json_text
 
 _LENGTH_BYTES = 4
 _DELIMITER = 0x2C
+_LARGEST_LOOKED_AT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,35 @@ def read_entries(
                         raise RefusedError(f"state {state.name} of operator {operator.label}: {error}") from None
 
 
-def expect_rows_of(state: KeyedState, section: Section) -> None:
-    """Raises for a section whose first row isn't one of the state: the state's number before it is damaged then.
+class FirstRows:
+    """Looks into the first row of each section of a file, because the number of the state before it has no checksum.
 
-    Of a state whose values can't be read outside of the job, as a class by Kryo, only the key is looked at.
+    With another number there the rows would be those of another state. Rows of more than 64 KiB aren't looked at, nor
+    values that can't be read outside of the job, such as objects by Kryo: of these the key alone is.
     """
-    one = slice(0, 1)
-    first = replace(section, starts=section.starts[one], key_ends=section.key_ends[one], ends=section.ends[one])
-    with suppress(RefusedError):
-        next(_section_entries(first, _entry_decoder(state, section.file.prefix)))
+
+    def __init__(self, file: KeyedFile, states: Sequence[KeyedState]) -> None:
+        # In RocksDB's own files, which have checksums, no such number is before the rows.
+        self._states = () if isinstance(file, NativeFile) else states
+        self._decoders: dict[int, _DecodeEntry] = {}
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the states that are looked at."""
+        return {number for number, state in enumerate(self._states) if not state.asynchronous}
+
+    def expect(self, section: Section) -> None:
+        """Raises an error if the section's first row can't be one of its state."""
+        number = section.state
+        if number >= len(self._states) or self._states[number].asynchronous:
+            return
+        row = np.flatnonzero(section.ends - section.starts <= _LARGEST_LOOKED_AT)[:1]
+        first = replace(section, starts=section.starts[row], key_ends=section.key_ends[row], ends=section.ends[row])
+        with suppress(RefusedError):
+            if number not in self._decoders:
+                self._decoders[number] = _entry_decoder(self._states[number], section.file.prefix)
+            for _ in _section_entries(first, self._decoders[number]) if len(row) else ():
+                pass
 
 
 # Parameters: the bytes, where a row's key (with its key group) begins and ends, where the row ends, its key group.

@@ -27,6 +27,7 @@ from flinkstate.metadata.bytes_read import WHOLE, BytesRead
 from flinkstate.metadata.chunks import Chunk, plan_chunks
 from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
 from flinkstate.metadata.streams import open_stream
+from flinkstate.reading.entries import FirstRows
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import kryo_map_of, object_field, object_of
@@ -160,8 +161,10 @@ class InventoryTask:
         }
         # What was lost is found by the rows of both Kryos.
         rewrite = ForOtherKryo(self.changes.by_kryo).sections if self.changes.before is None else None
+        first_rows = FirstRows(file, states)
         for key_group in key_groups:
-            self._count(GroupSections(file, key_group, states, window, rewrite=rewrite), finders, inventory)
+            group = GroupSections(file, key_group, states, window, first_rows.expect, rewrite)
+            self._count(group, finders, inventory)
         inventory.add(Inventory(maps={self.changes.ref(name): one.found() for name, one in finders.items()}))
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:

@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import StateferryError
+from flinkstate.errors import DamagedError, StateferryError
+from flinkstate.reading.reader import Savepoint
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
+from tests.steps.test_lost_entries import rows_of_main_state_alone
 from tests.steps.test_native_source import run
 from tests.support.mutations import PLAIN, mutated
 
@@ -92,3 +94,20 @@ def test_changed_bytes_are_refused_with_the_place_or_upgraded_as_they_are(name: 
         assert time.monotonic() - began < LONGEST_SECONDS
         shutil.rmtree(area)
     assert refused
+
+
+@pytest.mark.parametrize("to", ["flink-2", "same"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_rows_under_the_number_of_another_state_are_refused(number: int, to: str, tmp_path: Path) -> None:
+    """They would be carried over as rows of that state, and nothing of them would be upgraded."""
+    area = copied("hint-hash-map-1.20-rocksdb", tmp_path)
+    source = Savepoint.open(str(area / "source"))
+    (operator,) = source.keyed_operators()
+    file, section = next((file, one) for file in source.open_files(operator) for one in rows_of_main_state_alone(file))
+    damaged = area / "source" / Path(file.name).name
+    raw = bytearray(damaged.read_bytes())
+    raw[section.base + int(section.starts[0]) - 1] = number
+    damaged.write_bytes(raw)
+    with pytest.raises(DamagedError, match=rf"{damaged}, key group {section.key_group}, offset \d+: expected"):
+        run(area / "source", area, **{**ALONE, "to": to})
+    assert not (area / "target").exists()

@@ -179,7 +179,7 @@ def test_a_byte_by_which_rows_would_not_be_found_is_damage(where: str, flips: in
     shutil.copytree(BEFORE, other)
     old = Savepoint.open(str(BEFORE))
     (operator,) = old.keyed_operators()
-    file, section = next((file, one) for file in old.open_files(operator) for one in _rows_of_main_state_alone(file))
+    file, section = next((file, one) for file in old.open_files(operator) for one in rows_of_main_state_alone(file))
     before_it, behind_the_key = int(section.starts[0]) - 1, int(section.key_ends[0]) - 1
     at = section.base + (before_it if where == "number of the state" else behind_the_key)
     damaged = other / Path(file.name).name
@@ -194,7 +194,7 @@ def test_a_byte_by_which_rows_would_not_be_found_is_damage(where: str, flips: in
         assert not (tmp_path / str(restore_lost) / "target").exists()
 
 
-def _rows_of_main_state_alone(file: KeyedFile) -> Iterator[Section]:
+def rows_of_main_state_alone(file: KeyedFile) -> Iterator[Section]:
     """Yields the sections of key groups that have rows of the first state and of no other."""
     for key_group in file.handle.range:
         found = {section.state: section for section in file.sections(key_group) if len(section)}

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.metadata import Operator
-from flinkstate.reading.entries import expect_rows_of
+from flinkstate.reading.entries import FirstRows
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import kept_by_kryo
 from stateferry.changes.upgrade.kryo_keys import key_type
@@ -72,13 +71,13 @@ class BeforeUpgrade:
         for file in self.savepoint.open_with(self.operator, KeyGroupRange(key_group, key_group)):
             states = keyed_states(file.header, file.name)
             wanted = {index for index, state in enumerate(states) if state.name in self.states}
-            # Tables of RocksDB have checksums, and which state they are of is not a number in them.
-            others = set() if isinstance(file, NativeFile) else set(range(len(states))) - wanted
-            for section in file.sections_of(key_group, wanted | others):
-                state = states[section.state]
-                if len(section) and section.state in wanted:
+            first_rows = FirstRows(file, states)
+            for section in file.sections_of(key_group, wanted | first_rows.numbers):
+                if not len(section):
+                    continue
+                first_rows.expect(section)
+                if section.state in wanted:
+                    state = states[section.state]
                     expect_no_namespaces(state, section)
                     found.setdefault(state.name, []).append(own_copy(section))
-                elif len(section):
-                    expect_rows_of(state, section)
         return {name: together(sections) for name, sections in found.items()}
