@@ -95,10 +95,11 @@ test-chaos: programs $(VENV)/.made check-java ## Runs with a store, a Postgres, 
 	@echo "SEED=$(SEED)"
 	STATEFERRY_CHAOS_RUNS=$(RUNS) STATEFERRY_CHAOS_SEED=$(SEED) $(BIN)/pytest --all -n 2 tests/chaos
 
-test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results and of each of 13 upgrades, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
+test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, of each of 13 upgrades and of each of 11 checks, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
 	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py \
-	  tests/validation/test_mutated_results.py tests/steps/test_damaged_upgrade.py tests/flink/test_judge_alterations.py
+	  tests/validation/test_mutated_results.py tests/steps/test_damaged_upgrade.py tests/verdict/test_damaged.py \
+	  tests/flink/test_judge_alterations.py
 
 test-mutants: $(VENV)/.made ## Small faults in the code that checks results, which its tests must see: MUTANTS=500 SEED=..., which is printed
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)
