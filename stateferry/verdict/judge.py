@@ -51,11 +51,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """What a part is judged by; `is_rewritten`: what is by Kryo in it is the new Flink's own."""
+    """What a part is judged by; `is_rewritten`: what is by Kryo in it is the new Flink's own.
+
+    `at_once`: Flink reads all values at the start.
+    """
 
     journey: Journey
     new_job: JobClasses | None
     is_rewritten: bool
+    at_once: bool = False
 
 
 def verdicts(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
@@ -213,7 +217,7 @@ def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
         registrations.finding_of(part, journey, is_rewritten=how.is_rewritten),
         None if how.is_rewritten and has_scala(part.type) else unknown.finding_of(part),
         new_classes.finding_of(part, journey, how.new_job),
-        None if how.is_rewritten else declarations.finding_of(part, journey, values),
+        None if how.is_rewritten else declarations.finding_of(part, journey, values, how.new_job, at_once=how.at_once),
     )
     return worst(finding for finding in (*others, values) if finding is not None)
 
@@ -259,7 +263,7 @@ def _of_operator_state(
             return
         for name, of_state in parts.items():
             found = samples.get(name, (None,) * len(of_state))
-            how = _How(journey, asked.new_job, (operator.hex_id, name) in asked.rewritten)
+            how = _How(journey, asked.new_job, (operator.hex_id, name) in asked.rewritten, at_once=True)
             findings = [
                 unknown.of_bytes(part) or _read_at_once(_of_part(part, how, one))
                 for part, one in zip(of_state, found, strict=True)

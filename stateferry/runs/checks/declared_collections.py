@@ -47,8 +47,9 @@ from flinkstate.serializers.types import (
 from stateferry.changes.upgrade.nullable_maps import has_objects
 from stateferry.runs.checks.declarations import KEY, Declarations
 from stateferry.runs.checks.declared_scala import declared_scala
-from stateferry.runs.checks.field_in_class import contradiction, field_in_class
+from stateferry.runs.checks.field_contradictions import contradiction
 from stateferry.verdict.declarations import INTERFACES
+from stateferry.verdict.field_in_class import field_in_class
 
 # All objects of classes are Kryo's there.
 _OBJECTS = re.compile(r"\b(Pojo|Enum)\s*<")

@@ -38,7 +38,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from stateferry.runs.checks.declarations import KEY, Declarations
-from stateferry.runs.checks.field_in_class import field_in_class
+from stateferry.verdict.field_in_class import field_in_class
 from stateferry.verdict.removed import has_no_value, may_become_one, suggestion
 
 _T = TypeVar("_T")

@@ -16,7 +16,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.type_parts import map_of, with_classes
 from flinkstate.serializers.type_text import parse_map_type
 from flinkstate.serializers.types import FlinkType, KryoType, PojoMapType, PojoType, simple_name, type_name
-from stateferry.runs.checks.field_in_class import other_map
+from stateferry.runs.checks.field_contradictions import other_map
 from stateferry.runs.plan.planned_states import StatePlan
 
 

@@ -34,8 +34,9 @@ from stateferry.runs.checks.declared_collections import (
     open_places,
     with_places,
 )
-from stateferry.runs.checks.field_in_class import FieldInClass, contradiction, field_in_class
+from stateferry.runs.checks.field_contradictions import contradiction
 from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.verdict.field_in_class import FieldInClass, field_in_class
 
 # Types that Flink 1.20 has no serializers for.
 _NOT_IN_FLINK_1 = (Scalar.VARIANT, Scalar.BITMAP)
