@@ -89,7 +89,7 @@ CASES = {
         _of("Ranks", REFUSED),
         _of("Counts", REFUSED),
         _of("Empties", REFUSED),
-        _of("Piles", REFUSED, said=Outcome.UNKNOWN),
+        _of("Piles", REFUSED),
         _of("Doubles", REFUSED),
         _of("Links", RESTORES),
         _of("Knot", RESTORES),
