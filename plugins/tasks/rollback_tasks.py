@@ -122,7 +122,7 @@ class CancelNewJob(TaskWithFlink):
         flink, cancelled = FlinkTask(FlinkHook(request.new_job_conn_id), context), None
         with _telling(context):
             job_id = _planned(context)["cancels"]
-            _check_no_other(request, job_id)
+            _check_no_other(request, job_id, context)
             if job_id is not None:
                 with fail_if_refused(), _control() as control:
                     # While another run works on the job, the new job runs on: roll_back would wait for that run.
@@ -136,10 +136,14 @@ class CancelNewJob(TaskWithFlink):
         return cancelled
 
 
-def _check_no_other(request: RollbackRequest, approved: str | None) -> None:
-    """Fails for good if another job has the name of the one whose end was approved, as after a start by hand."""
-    other = other_job(str(request.flink_job), approved, (request.new_job_conn_id, request.flink_conn_id))
-    if other is not None:
+def _check_no_other(request: RollbackRequest, approved: str | None, context: Context) -> None:
+    """Fails for good if another job has the name of the one whose end was approved, as after a start by hand.
+
+    A task that is given again after all finds the old job that this DAG run has started.
+    """
+    name, connections = str(request.flink_job), (request.new_job_conn_id, request.flink_conn_id)
+    other = other_job(name, approved, connections)
+    if other is not None and other_job(name, _old_job_of(context), connections) is not None:
         raise refusal(
             f"{other}, is {request.flink_job}, and nobody has approved its end. If the old job started now, both would "
             "read the same input. Nothing has been cancelled or rolled back: trigger a new rollback"
