@@ -216,9 +216,8 @@ class ClassTable:
     """The classes that can occur in the values of one serializer, as the kernels use them.
 
     `names` are the classes of all rows. `kinds` has a line for each Kryo, and one that says which objects of the job
-    can be comparators. `ids` gives the row of a registration, -1
-    without one. `slots` is a hash table of rows by name; the names are in `pool`, `extents` says where. `known` are the
-    classes of the first rows.
+    can be comparators. `ids` gives the row of a registration, -1 without one. `slots` is a hash table of rows by name;
+    the names are in `pool`, `extents` says where. `known` are the classes of the first rows.
     """
 
     names: tuple[str, ...]

@@ -139,7 +139,7 @@ class CancelNewJob(TaskWithFlink):
 def _check_no_other(request: RollbackRequest, approved: str | None, context: Context) -> None:
     """Fails for good if another job has the name of the one whose end was approved, as after a start by hand.
 
-    A task that is given again after all finds the old job that this DAG run has started.
+    If the task is cleared after the rollback, the old job that this DAG run has started is no such job.
     """
     name, connections = str(request.flink_job), (request.new_job_conn_id, request.flink_conn_id)
     other = other_job(name, approved, connections)
