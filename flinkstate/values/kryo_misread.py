@@ -27,7 +27,13 @@ def misread(type_: KryoType, data: bytes) -> KryoObject | None:
 
     Raises `DamagedError` or `RefusedError` where that isn't known. Flink 2 may fail there, or read something else.
     """
-    return _Misreader(True, *known_classes(type_), type_.classes, data, 0, len(data)).object()
+    return misread_part(type_, data, 0)[0]
+
+
+def misread_part(type_: KryoType, data: bytes, position: int) -> tuple[KryoObject | None, int]:
+    """Returns what Flink 2 reads at the position, and where it goes on to read: not always where the value ends."""
+    reader = _Misreader(True, *known_classes(type_), type_.classes, data, position, len(data))
+    return reader.object(), reader.position
 
 
 class _Misreader(KryoReader):

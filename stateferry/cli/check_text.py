@@ -29,7 +29,7 @@ _STYLES = {
 }
 # Of what an upgrade lost the first few rows, and of each row the first few entries.
 _MOST_ROWS = 5
-_KEY = ("key", "namespace", "user_key")
+_KEY = ("key", "namespace", "user_key", "element")
 _LOST = (Fate.LOST.value, Fate.GONE.value)
 
 
@@ -55,7 +55,8 @@ def _show_losses(console: Console, losses: AllLosses) -> None:
     console.print()
     print_line(console, f"what the upgrade lost, by {losses.before}", "bold")
     for one in losses.to_json()["states"]:
-        print_line(console, f"  {one['operator']}/{one['state']}: {one['summary']}")
+        mode = f" ({one['mode']})" if one["mode"] else ""
+        print_line(console, f"  {one['operator']}/{one['state']}{mode}: {one['summary']}")
         for row in one["rows"][:_MOST_ROWS]:
             key = ", ".join(f"{what.replace('_', ' ')} {row[what]}" for what in _KEY if what in row)
             # What is lost comes first.

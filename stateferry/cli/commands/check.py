@@ -27,8 +27,8 @@ read; or nobody can tell. "The same job" declares its states by the same lines o
 job's jar, what its POJOs, enums and classes by Avro have gained, lost or changed is looked at too. Nothing is changed.
 
 With --before and the savepoint from which an upgraded job was restored, what the upgrade lost is listed, key by key.
-All keyed state by Kryo that both savepoints have is read for this. Of operator state by Kryo, and of operators that
-only one of the two has, nobody can tell: they are listed as not compared.
+All state by Kryo that both savepoints have is read for this. Of operators that only one of the two has, and of what
+can't be compared otherwise, nobody can tell: they are listed as not compared.
 
 Read are _metadata, the file of one subtask of each operator, and of what Kryo wrote at most 10,000 values of each
 state. --all reads every value of every subtask.

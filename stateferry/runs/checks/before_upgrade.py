@@ -11,9 +11,8 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.key_group_extents import key_group_extents
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_parts import kept_by_kryo, with_classes
+from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, type_name
-from flinkstate.writing.operator_file import read_operator_header
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.upgrade.for_other_kryo import all_by_kryo_2, expect_rewritable, states_by_kryo
@@ -52,7 +51,7 @@ def find_before(
     ttls = {(source.operator(one.operator).id, one.state): one.ttl_ms for one in plan.state_ttls}
     old = Savepoint.open(plan.before, files_from=plan.files_from)
     found, why_not = hold_against(old, source, by_kryo, ttls, plan.now, plan.job_classes)
-    problems += why_not
+    problems += why_not or nothing_in_common(old, source, by_kryo, found)
     if plan.restore_lost:
         problems += _without_ttl(found, source)
         problems += _without_file(found, source, plan.restore_keys)
@@ -69,21 +68,14 @@ def hold_against(
     Operators of which it has no state by Kryo are among them, without states.
     """
     where = f"{old.folder.shown} (--before)"
-    if source.metadata.version < OF_FLINK_2:
-        why = f"{source.folder.shown} is of Flink 1, so no upgrade has lost anything of it: leave --before out"
+    if (why := not_before(old, source)) is not None:
         return {}, [why]
-    if old.metadata.version >= OF_FLINK_2:
-        return {}, [f"{where} is of Flink 2: give the savepoint of Flink 1 from which the upgraded job was restored"]
-    if 0 < source.metadata.checkpoint_id <= old.metadata.checkpoint_id:
-        return {}, [_too_new(where, old, source)]
     found: dict[bytes, BeforeUpgrade] = {}
     problems: list[str] = []
-    missing: list[str] = []
     operators = {operator.id: operator for operator in old.keyed_operators()}
     for id_, states in by_kryo.items():
         operator = source.operator(id_.hex())
         if (before := operators.get(id_)) is None:
-            missing.append(operator.label)
             continue
         of_old = states_by_kryo({state.name: state for state in old.keyed_states(before)}, job)
         own = list(_differences(where, before, of_old, operator, states))
@@ -97,14 +89,35 @@ def hold_against(
                 {name: StateBefore(state, ttls.get((id_, name)), now) for name, state in common.items()},
                 key_groups=_key_groups(old, before) if common else frozenset(),
             )
-    if not problems and not any(one.states for one in found.values()):
-        why = f": it has no keyed state of operator {missing[0]}, so it is of another job" if missing else ""
-        problems.append(f"{where} and {source.folder.shown} have no state with values by Kryo in common{why}")
     return found, problems
 
 
+def nothing_in_common(
+    old: Savepoint, source: Savepoint, by_kryo: ByKryo, found: Mapping[bytes, BeforeUpgrade]
+) -> Iterator[str]:
+    """Yields a problem if the two savepoints have no keyed state in common that can be compared."""
+    if any(one.states for one in found.values()):
+        return
+    missing = by_kryo.keys() - {operator.id for operator in old.keyed_operators()}
+    label = source.operator(min(missing).hex()).label if missing else ""
+    why = f": it has no keyed state of operator {label}, so it is of another job" if missing else ""
+    yield f"{old.folder.shown} (--before) and {source.folder.shown} have no keyed state by Kryo in common{why}"
+
+
+def not_before(old: Savepoint, source: Savepoint) -> str | None:
+    """Returns why the one savepoint can't be from before the upgrade of the other one's job; None if it can."""
+    where = f"{old.folder.shown} (--before)"
+    if source.metadata.version < OF_FLINK_2:
+        return f"{source.folder.shown} is of Flink 1, so no upgrade has lost anything of it: leave --before out"
+    if old.metadata.version >= OF_FLINK_2:
+        return f"{where} is of Flink 2: give the savepoint of Flink 1 from which the upgraded job was restored"
+    if 0 < source.metadata.checkpoint_id <= old.metadata.checkpoint_id:
+        return _too_new(where, old, source)
+    return None
+
+
 def not_held_against(old: Savepoint, source: Savepoint, by_kryo: ByKryo, job: JobClasses | None) -> Iterator[str]:
-    """Yields what is by Kryo and is never compared: operators that one savepoint lacks, and state without keys."""
+    """Yields the operators that have keyed state by Kryo in one of the savepoints alone."""
     where = f"{old.folder.shown} (--before)"
     before = {operator.id for operator in old.keyed_operators()}
     # Flink 1 names no operators.
@@ -116,22 +129,11 @@ def not_held_against(old: Savepoint, source: Savepoint, by_kryo: ByKryo, job: Jo
         try:
             keyed = old.keyed_states(operator) if operator.id in before - by_kryo.keys() else ()
             states = ", ".join(states_by_kryo({state.name: state for state in keyed}, job))
-            without_keys = list(dict.fromkeys(_operator_states_by_kryo(old, operator, job)))
         except RefusedError as error:
             yield f"operator {label} of {where} can't be looked into: {error}"
             continue
         if states:
             yield f"operator {label} has keyed state by Kryo in {where} ({states}), and none any more"
-        for name in without_keys:
-            yield f"state {name} of operator {label} is operator state by Kryo in {where}"
-
-
-def _operator_states_by_kryo(old: Savepoint, operator: Operator, job: JobClasses | None) -> Iterator[str]:
-    for handle in (subtask.managed_operator for subtask in operator.subtasks):
-        header = None if handle is None else read_operator_header(old.folder, handle)
-        for meta in () if header is None else (*header.lists, *header.broadcasts):
-            if any(kept_by_kryo(with_classes(one.type, job)) for _, one in meta.serializers):
-                yield meta.name
 
 
 def _too_new(where: str, old: Savepoint, source: Savepoint) -> str:
@@ -160,13 +162,13 @@ def _differences(
         if one != other:
             yield f"{of} is a {other}, in {where} a {one}: that is of another job"
             continue
-        if _fields(state.value) != _fields(states[name].value):
+        if fields_of(state.value) != fields_of(states[name].value):
             yield f"{of} has other fields, or fields of other types, in {where}: leave --before out"
             continue
         if any(kept_by_kryo(part) for part in (state.key, state.namespace, state.user_key) if part is not None):
             yield f"{of} has keys by Kryo: what a job of Flink 2 has found under them isn't known: leave --before out"
             continue
-        if not _same_registrations(state, states[name]):
+        if not same_registrations(state.value, states[name].value):
             yield f"{of} has other classes registered with Kryo in {where}: that is of another job"
             continue
         try:
@@ -175,21 +177,21 @@ def _differences(
             yield f"{of} can't be compared with {where}: {error}"
 
 
-def _fields(type_: FlinkType | None) -> object:
+def fields_of(type_: FlinkType | None) -> object:
     """What a type is made of; of POJOs their fields, but not the subclasses that the job has met."""
     if type_ is None or isinstance(type_, KryoType):
         return None if type_ is None else type_.class_name
     if isinstance(type_, PojoType):
-        return type_.class_name, [(one.name, _fields(one.type)) for one in type_.fields]
-    return type(type_), [_fields(one) for one in children(type_)]
+        return type_.class_name, [(one.name, fields_of(one.type)) for one in type_.fields]
+    return type(type_), [fields_of(one) for one in children(type_)]
 
 
-def _same_registrations(old: KeyedState, new: KeyedState) -> bool:
+def same_registrations(old: FlinkType | None, new: FlinkType | None) -> bool:
     """Whether the classes that were registered have the same ids in both."""
-    if old.value is None or new.value is None:
+    if old is None or new is None:
         return True
     # Subclasses of POJOs that only one job has met may have more parts.
-    parts = zip(kept_by_kryo(old.value), kept_by_kryo(new.value), strict=False)
+    parts = zip(kept_by_kryo(old), kept_by_kryo(new), strict=False)
     return all(one.registrations == other.registrations[: len(one.registrations)] for one, other in parts)
 
 

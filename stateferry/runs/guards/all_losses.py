@@ -24,9 +24,11 @@ from flinkstate.values.value_json import json_text
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, states_by_kryo
+from stateferry.changes.upgrade.lost_elements import ElementLosses
 from stateferry.changes.upgrade.lost_entries import Loss
 from stateferry.changes.upgrade.restore_lost import GroupLosses, RowLosses
-from stateferry.runs.checks.before_upgrade import hold_against, not_held_against
+from stateferry.runs.checks.before_upgrade import hold_against, not_before, not_held_against, nothing_in_common
+from stateferry.runs.guards.lost_elements import OperatorStateLosses, lost_elements
 from stateferry.runs.guards.lost_values import expect_same_job, losses_line
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
@@ -38,26 +40,24 @@ class AllLosses:
     before: str
     counts: dict[tuple[str, str], LossCounts] = field(default_factory=dict)
     rows: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    of_operators: list[OperatorStateLosses] = field(default_factory=list)
     not_compared: tuple[str, ...] = ()
 
     @property
     def is_loss(self) -> bool:
         """Whether anything was lost and isn't overwritten, or nobody can tell."""
-        of_each = (one.lost or one.gone or one.untold for one in self.counts.values())
-        return bool(self.not_compared) or any(of_each)
+        counts = (*self.counts.values(), *(one.counts for one in self.of_operators))
+        return bool(self.not_compared) or any(one.lost or one.gone or one.untold for one in counts)
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for programs."""
         states = [
-            {
-                "operator": operator,
-                "state": state,
-                "summary": losses_line(counts) or "nothing is lost",
-                "counts": counts.to_json(),
-                "rows": self.rows.get((operator, state), []),
-            }
+            _state(operator, state, None, counts, self.rows.get((operator, state), []))
             for (operator, state), counts in sorted(self.counts.items())
         ]
+        for one in self.of_operators:
+            rows = [_element(row, one) for row in one.rows]
+            states.append(_state(one.operator, one.state, one.mode and one.mode.label, one.counts, rows))
         return {"before": self.before, "states": states, "not_compared": list(self.not_compared)}
 
 
@@ -78,15 +78,19 @@ def all_losses(
                 f"--state-ttl: operator {savepoint.operator(id_.hex()).label} has no state {name!r} by Kryo with time "
                 f"to live. {there_are(name, with_ttl)}"
             )
+    if (why_not := not_before(old, savepoint)) is not None:
+        raise RefusedError(why_not)
     before, problems = hold_against(old, savepoint, by_kryo, given, now, job)
-    before = {id_: one for id_, one in before.items() if one.states}
-    if not before:
-        raise RefusedError("\n".join(problems))
-    problems += not_held_against(old, savepoint, by_kryo, job)
-    found = AllLosses(old.folder.shown, not_compared=tuple(problems))
+    found = AllLosses(old.folder.shown)
     for id_, one in before.items():
-        _of_operator(savepoint, savepoint.operator(id_.hex()), one, by_kryo[id_], found)
-    expect_same_job(old.folder.shown, found.counts.values())
+        if one.states:
+            _of_operator(savepoint, savepoint.operator(id_.hex()), one, by_kryo[id_], found)
+    found.of_operators, others = lost_elements(old, savepoint, job, found.counts.values())
+    if not (found.counts or found.of_operators):
+        problems += () if problems else nothing_in_common(old, savepoint, by_kryo, before)
+        raise RefusedError("\n".join((*problems, *others)))
+    expect_same_job(old.folder.shown, found.counts.values() or [one.counts for one in found.of_operators])
+    found.not_compared = (*problems, *not_held_against(old, savepoint, by_kryo, job), *others)
     return found
 
 
@@ -118,13 +122,36 @@ def _of_operator(
         found.rows[operator.label, name] = rows[name]
 
 
+def _state(
+    operator: str, state: str, mode: str | None, counts: LossCounts, rows: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "operator": operator,
+        "state": state,
+        # Of keyed state there is none.
+        "mode": mode,
+        "summary": losses_line(counts) or "nothing is lost",
+        "counts": counts.to_json(),
+        "rows": rows,
+    }
+
+
+def _element(row: ElementLosses, of: OperatorStateLosses) -> dict[str, Any]:
+    out: dict[str, Any] = {"element": row.number} if of.key is None else {"key": _json(of.key, row.key)}
+    if row.why_not is not None:
+        out["why_not"] = row.why_not
+    out["lost"] = [_loss(one, of.value) for one in row.losses]
+    return out
+
+
 def _row(row: RowLosses, state: KeyedState) -> dict[str, Any]:
     out: dict[str, Any] = {"key_group": row.key_group, **_key(row.key, state)}
     if row.timestamp is not None:
         out["timestamp"] = row.timestamp
     if row.why_not is not None:
         out["why_not"] = row.why_not
-    out["lost"] = [_loss(one, state) for one in row.losses]
+    assert state.value is not None
+    out["lost"] = [_loss(one, state.value) for one in row.losses]
     return out
 
 
@@ -143,10 +170,9 @@ def _key(data: bytes, state: KeyedState) -> dict[str, Any]:
     return out
 
 
-def _loss(loss: Loss, state: KeyedState) -> dict[str, Any]:
-    assert state.value is not None
-    entry = {"entry": _json(state.value, loss.key)} if loss.is_entry else {}
-    return {**entry, "value": _json(state.value, loss.old), "is": loss.fate.value}
+def _loss(loss: Loss, value: FlinkType) -> dict[str, Any]:
+    entry = {"entry": _json(value, loss.key)} if loss.is_entry else {}
+    return {**entry, "value": _json(value, loss.old), "is": loss.fate.value}
 
 
 def _json(type_: FlinkType, value: Any) -> Any:

@@ -11,6 +11,7 @@ from stateferry.changes.counts import LossCounts
 from stateferry.inventory.inventory import Inventory
 from stateferry.runs.checks.before_upgrade import not_held_against
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.guards.lost_elements import lost_elements
 
 
 def check_before(resolved: ResolvedPlan, inventory: Inventory) -> None:
@@ -55,7 +56,14 @@ def lost_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
         )
         old = Savepoint.open(plan.before, files_from=plan.files_from)
         by_kryo = {one.operator.id: one.by_kryo for one in resolved.changes if one.by_kryo}
-        for other in not_held_against(old, resolved.source, by_kryo, plan.job_classes):
+        found, others = lost_elements(old, resolved.source, plan.job_classes, inventory.losses.values())
+        for one in found:
+            if (line := losses_line(one.counts)) is not None:
+                yield (
+                    f"operator state {one.state} of operator {one.operator}: {line}. Operator state is carried over as "
+                    "it is; stateferry check --before lists what was lost, with its values"
+                )
+        for other in (*not_held_against(old, resolved.source, by_kryo, plan.job_classes), *others):
             yield f"not compared, so nobody can tell what was lost of it: {other}"
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     for state, counts in sorted(inventory.losses.items()):
