@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -27,6 +27,7 @@ from stateferry.runs.checks.separate_places import check_buckets, check_separate
 from stateferry.runs.plan import homes
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.plan.upgrade_options import FLINK_1
 from stateferry.runs.record.held_checkpoint import hold_newest, newest_checkpoint_in
 from stateferry.runs.record.run_folder import HELD, folder_name, run_folder
 from stateferry.runs.record.runs import Run
@@ -150,19 +151,12 @@ def plan_for(
 
 @dataclass(frozen=True, slots=True)
 class CheckOfSavepoint:
-    """A look into a savepoint.
-
-    `wanted` is the plan that the savepoint is held against, as JSON without the catalog's address; empty without one.
-    The answer goes to the file `report`. `files_from`, `to` and `classes` are as in the form.
-    """
+    """A look into a savepoint, by the `arguments` of its application; the answer goes to the file `report`."""
 
     job: str | None
     savepoint: str
     report: str
-    wanted: str
-    files_from: str
-    to: str
-    classes: str
+    arguments: list[str]
 
 
 def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
@@ -172,14 +166,29 @@ def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
     metadata = read_metadata(source)
     given = request.given_options()
     named = request.plan_values()["job"] if request.names_states else given.get("job")
-    as_given = [str(given.get(name, "")) for name in ("files_from", "to", "classes")]
     report = Location.of(home_folder()).child("checks").child(f"{occasion.short_id}.json")
-    if not request.names_states:
-        return CheckOfSavepoint(named, source, report.shown, "", *as_given)
-    plan = plan_for(request, occasion, source)
-    check_operators(metadata, plan.operator_names, source)
-    # The address of a catalog may hold a password.
-    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}), *as_given)
+    arguments = ["--savepoint", source, "--into", report.shown]
+    for name, flag in (("files_from", "--files-from"), ("to", "--for"), ("classes", "--classes")):
+        arguments += [flag, str(given[name])] if name in given else []
+    if request.names_states:
+        plan = plan_for(request, occasion, source)
+        check_operators(metadata, plan.operator_names, source)
+        # A run has it for the way back alone. The address of a catalog may hold a password.
+        wanted = plan.model_copy(update={} if plan.to == FLINK_1 else {"all_by_kryo_5": False})
+        arguments += ["--wanted", wanted.model_dump_json(exclude={"catalog_uri"})]
+    return CheckOfSavepoint(named, source, report.shown, [*arguments, *_asked_of_verdict(request)])
+
+
+def _asked_of_verdict(request: MigrationRequest) -> Iterator[str]:
+    """What `stateferry check` is asked beside the Flink and the classes."""
+    given = request.given_options()
+    if "before" in given:
+        yield from ("--before", given["before"])
+        yield from ("--state-ttl", given["state_ttl"]) if "state_ttl" in given else ()
+    if "all_by_kryo_5" in given and not (request.names_states and given["to"] == FLINK_1):
+        yield "--all-by-kryo-5"
+    if request.read_all:
+        yield "--all"
 
 
 def planned(request: MigrationRequest, occasion: Occasion, *, holds: bool = False) -> tuple[MigrationPlan, Run | None]:

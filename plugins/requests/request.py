@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, StrictBool, create_model
 
+from stateferry.airflow.requests.request_mode import Mode
 from stateferry.airflow.requests.request_parts import (
     START,
     Approval,
@@ -68,11 +69,11 @@ _OPTIONS = tuple(one for one in PLAN_OPTIONS if one.option.in_form)
 
 if TYPE_CHECKING:
 
-    class _PlanOptions(Source, Approval, Place, WhenToStop, OldJob): ...
+    class _PlanOptions(Source, Mode, Approval, Place, WhenToStop, OldJob): ...
 else:
     _PlanOptions = create_model(
         "_PlanOptions",
-        __base__=(Source, Approval, Place, WhenToStop, OldJob),
+        __base__=(Source, Mode, Approval, Place, WhenToStop, OldJob),
         **{one.name: _request_field(one) for one in _OPTIONS},
     )
 
@@ -129,17 +130,6 @@ class MigrationRequest(_PlanOptions):
             if_empty="a new folder in Stateferry's home",
         ),
     ] = None
-    mode: Annotated[
-        Literal["cut over", "rehearse", "check only"],
-        Option(
-            Kind.CHOICE,
-            "Mode",
-            "`rehearse` does everything but ask for approval, publish and start the new job. `check only` looks into "
-            "the savepoint and says what is in it, what can be migrated, and how long that would take; it needs no "
-            "names of operator and states",
-            section=RUN,
-        ),
-    ] = "cut over"
 
     start_job: Annotated[
         StrictBool,
@@ -190,16 +180,6 @@ class MigrationRequest(_PlanOptions):
             section=START,
         ),
     ] = "10m"
-
-    @property
-    def rehearses(self) -> bool:
-        """Whether nothing is published."""
-        return self.mode != "cut over"
-
-    @property
-    def checks_only(self) -> bool:
-        """Whether the savepoint is only looked into."""
-        return self.mode == "check only"
 
     @property
     def names_states(self) -> bool:
@@ -303,6 +283,7 @@ class MigrationRequest(_PlanOptions):
         yield from self._option_problems()
         if self.start_job and self.rehearses:
             yield "start_job: a rehearsal starts no job: choose mode 'cut over', or leave start_job off"
+        yield from self.mode_problems(self.given_options())
         if self.checks_only and self.source == "flink":
             yield "source: 'flink' takes a savepoint, and mode 'check only' takes none: choose 'checkpoint' or 'path'"
         yield from self._program_problems()

@@ -37,21 +37,15 @@ if TYPE_CHECKING:
 
 _RESTORES = Outcome.RESTORES.word
 _OUTCOMES = {one.word: one.value for one in Outcome}
-_NAMED = f"ti.xcom_pull(task_ids='{PLAN_TASK}')"
 
 
 class CheckSavepoint(SparkSubmitOperator):
     """Submits the look into the savepoint that `plan` has chosen, and tells its answer."""
 
     def __init__(self, **kwargs: Any) -> None:
-        values = {"--savepoint": "savepoint", "--into": "report", "--wanted": "wanted", "--files-from": "files_from"}
-        values |= {"--for": "to", "--classes": "classes"}
         super().__init__(
             name="stateferry-check",
             application="{{ task.application_file() }}",
-            application_args=[
-                one for option, name in values.items() for one in (option, f"{{{{ {_NAMED}.get('{name}', '') }}}}")
-            ],
             # A look changes nothing, so it may be taken again.
             durable=False,
             **kwargs,
@@ -63,6 +57,7 @@ class CheckSavepoint(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its answer becomes an XCom
         planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+        self.application_args = planned["arguments"]
         try:
             super().execute(context)
         except Exception as error:
@@ -137,6 +132,7 @@ def answer_lines(found: Mapping[str, Any], job: str | None, foreseen_times: Pred
         for state in verdict["states"]:
             if state["outcome"] != _RESTORES:
                 yield f"- {state['operator']}: {state['state']}: {_OUTCOMES[state['outcome']]}: {state['reason']}"
+        yield from _losses_lines(verdict.get("losses"))
     if foreseen_times is None:
         yield "how long a cut-over takes isn't known: give the job's name (the field job), if it has been rehearsed"
     else:
@@ -148,6 +144,15 @@ def _verdict_line(verdict: Mapping[str, Any]) -> str:
     counts = verdict["counts"]
     listed = [f"{counts[one]} {words}" for one, words in _OUTCOMES.items() if counts.get(one)]
     return f"in Flink {verdict['for']}, of its states: {', '.join(listed) or 'there are none'}"
+
+
+def _losses_lines(losses: Mapping[str, Any] | None) -> Iterator[str]:
+    """What an upgrade lost; key by key it is in the whole answer."""
+    if losses is None:
+        return
+    yield f"what the upgrade lost, by {losses['before']}:"
+    yield from (f"- {state['operator']}: {state['state']}: {state['summary']}" for state in losses["states"])
+    yield from (f"- not compared: {why}" for why in losses["not_compared"])
 
 
 def _operator_lines(operator: Mapping[str, Any]) -> Iterator[str]:

@@ -69,10 +69,10 @@ def test_what_is_no_savepoint_is_refused_without_an_answer(tmp_path: Path, capsy
 
 def test_it_says_what_the_savepoint_does_in_another_flink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     savepoint = SAVEPOINTS / "hint-hash-map-1.20-rocksdb"
-    found = answer(tmp_path, savepoint, "--for", "flink-2", "--classes", "")["verdict"]
+    found = answer(tmp_path, savepoint, "--for", "flink-2")["verdict"]
     assert found == commands_verdict(capsys, savepoint)
     assert found["counts"] == {"wrong": 1, "restores": 2}
-    assert "verdict" not in answer(tmp_path, savepoint, "--for", "", "--classes", "")
+    assert "verdict" not in answer(tmp_path, savepoint)
 
 
 def commands_verdict(capsys: pytest.CaptureFixture[str], savepoint: Path, *more: str) -> dict[str, Any]:
@@ -89,6 +89,22 @@ def test_with_classes_it_says_what_the_command_says(tmp_path: Path, capsys: pyte
     found = answer(tmp_path, savepoint, "--for", "flink-2", *classes)["verdict"]
     assert found == commands_verdict(capsys, savepoint, *classes)
     assert next(state["outcome"] for state in found["states"] if state["state"] == "person") == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("upgraded-hint-hash-map-2.3-rocksdb", ("--before", str(SAVEPOINTS / "hint-hash-map-1.20-rocksdb"))),
+        ("kryo-2.3-rocksdb", ("--all-by-kryo-5", "--all")),
+    ],
+)
+def test_it_is_asked_all_that_the_command_is_asked(
+    name: str, asked: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer(tmp_path, SAVEPOINTS / name, "--for", "flink-2", *asked)["verdict"]
+    assert found == commands_verdict(capsys, SAVEPOINTS / name, *asked)
+    assert found != commands_verdict(capsys, SAVEPOINTS / name)
+    assert ("losses" in found) is ("--before" in asked)
 
 
 def test_a_plan_for_another_flink_is_held_against_what_that_would_misread(tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FLINK",
         help="the Flink that is to restore it: flink-1.20, flink-2.3, or flink-2 for the newest 2.x that was tried",
     )
+    add_asked(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    add_files_from(parser)
+
+
+def add_asked(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be asked beside the savepoint and the Flink."""
     add_classes(
         parser,
         "a jar of the job that is to start, or a folder of class files: whether its POJOs, enums and classes by Avro "
@@ -74,33 +81,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "wrote all of its values, also those that Kryo 2 could have written",
     )
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.verdict.judge import Asked, verdicts
     from stateferry.verdict.outcomes import Outcome
-    from stateferry.verdict.versions import target_of
 
     savepoint = opened(options)
+    found, losses = answer_of(options, savepoint)
+    if options.json:
+        sys.stdout.write(json.dumps(verdict_facts(options, savepoint, found, losses), indent=2) + "\n")
+    else:
+        from stateferry.cli.check_text import show
+        from stateferry.verdict.versions import target_of
+
+        show(savepoint, target_of(options.target).value, found, losses)
+    restores = all(one.finding.outcome is Outcome.RESTORES for one in found)
+    return 0 if restores and (losses is None or not losses.is_loss) else REJECTED
+
+
+def answer_of(options: argparse.Namespace, savepoint: Savepoint) -> tuple[tuple[StateVerdict, ...], AllLosses | None]:
+    """The verdict on each state, and what an upgrade lost."""
+    from stateferry.verdict.judge import Asked, verdicts
+    from stateferry.verdict.versions import target_of
+
     if options.all_by_kryo_5:
         _expect_kryo_5(options, savepoint)
     job = classes_of(options)
-    target = target_of(options.target)
-    asked = Asked(target, job, options.all, new_job=job, all_by_kryo_5=options.all_by_kryo_5)
-    found = tuple(verdicts(savepoint, asked))
-    losses = _losses(options, savepoint, job)
-    if options.json:
-        facts = verdict_facts(savepoint, asked.target.value, found)
-        facts |= {} if losses is None else {"losses": losses.to_json()}
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
-    else:
-        from stateferry.cli.check_text import show
-
-        show(savepoint, asked.target.value, found, losses)
-    restores = all(one.finding.outcome is Outcome.RESTORES for one in found)
-    return 0 if restores and (losses is None or not losses.is_loss) else REJECTED
+    asked = Asked(target_of(options.target), job, options.all, new_job=job, all_by_kryo_5=options.all_by_kryo_5)
+    return tuple(verdicts(savepoint, asked)), _losses(options, savepoint, job)
 
 
 def _expect_kryo_5(options: argparse.Namespace, savepoint: Savepoint) -> None:
@@ -127,16 +135,19 @@ def _losses(options: argparse.Namespace, savepoint: Savepoint, job: JobClasses |
     return all_losses(savepoint, old, state_ttls_of(options.state_ttl), now_ms(), job)
 
 
-def verdict_facts(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> dict[str, Any]:
-    """The verdict as JSON."""
-    from stateferry.verdict.versions import writer_of
+def verdict_facts(
+    options: argparse.Namespace, savepoint: Savepoint, found: Sequence[StateVerdict], losses: AllLosses | None
+) -> dict[str, Any]:
+    """The answer as JSON."""
+    from stateferry.verdict.versions import target_of, writer_of
 
     version = savepoint.metadata.version
+    of_upgrade = {} if losses is None else {"losses": losses.to_json()}
     return {
         "path": savepoint.folder.shown,
         "version": version,
         "written_by": writer_of(savepoint.metadata),
-        "for": target,
+        "for": target_of(options.target).value,
         "counts": dict(Counter(one.finding.outcome.word for one in found)),
         "states": [
             {
@@ -152,4 +163,5 @@ def verdict_facts(savepoint: Savepoint, target: str, found: Sequence[StateVerdic
             }
             for one in found
         ],
+        **of_upgrade,
     }

@@ -1,10 +1,10 @@
 """A look into a savepoint as an application of its own, for spark-submit: the answer goes into a file.
 
-    spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN --files-from "OLD=NEW"
+    spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN --for flink-2
 
 The answer is that of `stateferry inspect --json`. With a plan, `problems` says what in the savepoint contradicts it;
 the plan lacks only the address of the catalog, which a check doesn't use. With `--for`, `verdict` is the answer of
-`stateferry check --json`. Exit codes are those of `stateferry`.
+`stateferry check --json`, which takes the same further options. Exit codes are those of `stateferry`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,16 @@ from flinkstate.files.stores import reaching
 from stateferry.basics.exit_codes import exit_code_of
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import private_files
-from stateferry.cli.commands.check import verdict_facts
+from stateferry.cli.commands.check import add_asked, answer_of, verdict_facts
 from stateferry.cli.commands.inspect import facts_of
-from stateferry.cli.savepoint_options import add_classes, add_files_from, classes_of, opened
+from stateferry.cli.savepoint_options import add_files_from, classes_of, opened
 from stateferry.inventory.inventory import take, total
 from stateferry.look.survey import survey
 from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.plan.plan_json import plan_of, plan_values
-from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.steps import snapshot
-from stateferry.verdict.judge import Asked, verdicts
-from stateferry.verdict.versions import target_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,21 +42,17 @@ def _run(argv: Sequence[str] | None) -> int:
     parser.add_argument("--savepoint", metavar="FOLDER", required=True)
     parser.add_argument("--into", metavar="FILE", required=True, help="the file for the answer")
     parser.add_argument("--wanted", metavar="PLAN", default="", help="the plan to hold it against, as JSON")
-    parser.add_argument(
-        "--for", dest="flink", metavar="FLINK", default=SAME_FLINK, help="say what it does in this Flink"
-    )
-    add_classes(parser)
+    parser.add_argument("--for", dest="target", metavar="FLINK", help="say what it does in this Flink")
+    add_asked(parser)
     add_files_from(parser)
     options = parser.parse_args(argv)
     with reaching():
         savepoint = opened(options)
-        known = classes_of(options)
-        answer = facts_of(savepoint, survey(savepoint, job=known))
+        answer = facts_of(savepoint, survey(savepoint, job=classes_of(options)))
         if options.wanted:
             answer["problems"] = _problems(options.wanted)
-        if options.flink not in ("", SAME_FLINK):
-            asked = Asked(target_of(options.flink), known, new_job=known)
-            answer["verdict"] = verdict_facts(savepoint, asked.target.value, tuple(verdicts(savepoint, asked)))
+        if options.target is not None:
+            answer["verdict"] = verdict_facts(options, savepoint, *answer_of(options, savepoint))
         into = Location.of(options.into)
         into.parent.make_folder()
         into.write_atomically(json.dumps(answer, indent=2).encode())

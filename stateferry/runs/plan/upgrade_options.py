@@ -15,6 +15,7 @@ from stateferry.runs.plan.plan_fields import (
 )
 
 SAME_FLINK: Literal["same"] = "same"
+FLINK_1: Literal["flink-1.20"] = "flink-1.20"
 
 
 class UpgradeOptions(PlanModel):
@@ -53,9 +54,9 @@ class UpgradeOptions(PlanModel):
         Option(
             Kind.SWITCH,
             "All by Kryo 5",
-            "if a savepoint of Flink 2 is written for Flink 1.20: the job was never upgraded from Flink 1 without "
-            "--to, so Kryo 5 wrote all of its values. Else each value says which Kryo wrote it, and one of which "
-            "nobody can tell stops the run",
+            "if a savepoint of Flink 2 is written for Flink 1.20, or checked for Flink 2: the job was never upgraded "
+            "from Flink 1 without --to, so Kryo 5 wrote all of its values. Else each value says which Kryo wrote it, "
+            "and one of which nobody can tell stops the run",
             row=165,
             section=RUN,
         ),

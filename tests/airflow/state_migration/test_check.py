@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,10 @@ def test_no_name_is_needed(source: str) -> None:
         ({"source": "flink", "flink_job": "a", "savepoint_directory": "/in"}, "'check only' takes none: choose"),
         ({"source": "path", "savepoint": "/in", "operator": "main"}, "legacy_state: missing"),
         ({"start_job": True, "jar": "new.jar"}, "a rehearsal starts no job"),
+        ({"before": "/old"}, "before: given, but not for which Flink the verdict is: give to"),
+        ({"all_by_kryo_5": True}, "all_by_kryo_5: given, but not for which Flink"),
+        ({"read_all": True}, "read_all: given, but not for which Flink"),
+        ({"mode": "rehearse", "read_all": True}, "read_all: on, but a run reads every value"),
     ],
 )
 def test_what_a_check_cannot_do_is_refused(values: dict[str, object], said: str) -> None:
@@ -135,8 +140,7 @@ def test_all_other_tasks_are_left_out() -> None:
 
 def checked(submits: Submit, request: MigrationRequest, occasion: Occasion, answer: dict[str, Any]) -> Any:  # noqa: F811
     asked = check_of(request, occasion)
-    said = {"job": asked.job, "savepoint": asked.savepoint, "report": asked.report, "wanted": asked.wanted}
-    said |= {"files_from": asked.files_from, "to": asked.to, "classes": asked.classes}
+    said = asdict(asked)
     Path(asked.report).parent.mkdir(parents=True, exist_ok=True)
     written = Path(asked.report).with_suffix(".new")
     written.write_text(json.dumps(answer))
@@ -164,13 +168,48 @@ def test_the_application_gets_the_savepoint_and_the_plan(
     assert plan["operators"][0]["states"][0]["legacy"] == "mainState"
     assert "catalog_uri" not in plan
     assert not (home / "runs").exists()
-    assert arguments[arguments.index("--files-from") + 1] == ""
+    assert not {"--files-from", "--for", "--classes"} & set(arguments)
     legacy = str(home / "demo" / "legacy")
     named = {"mode": "check only", "source": "path", "savepoint": legacy, "files_from": "/old=/new"}
     without = MigrationRequest.model_validate(named)
     _, _, arguments = checked(submits, without, occasion, found())
-    assert arguments[arguments.index("--wanted") + 1] == ""
+    assert "--wanted" not in arguments
     assert arguments[arguments.index("--files-from") + 1] == "/old=/new"
+
+
+def test_it_is_asked_what_the_command_is_asked(home: Path, occasion: Occasion) -> None:
+    savepoint = str(home / "demo" / "legacy")
+    path = {"mode": "check only", "source": "path", "savepoint": savepoint, "to": "flink-2", "read_all": True}
+    before = path | {"before": "/old", "state_ttl": "main/a=1d", "classes": "new.jar"}
+    for given, asked in (
+        (before, ["--for", "flink-2", "--classes", "new.jar", "--before", "/old", "--state-ttl", "main/a=1d", "--all"]),
+        (path | {"all_by_kryo_5": True}, ["--for", "flink-2", "--all-by-kryo-5", "--all"]),
+        (
+            path | {"to": "flink-1.20", "read_all": False, "all_by_kryo_5": True},
+            ["--for", "flink-1.20", "--all-by-kryo-5"],
+        ),
+        # A plan without a time to live to compare with.
+        ({**path, "state_ttl": "main/a=1d", "read_all": False}, ["--for", "flink-2"]),
+    ):
+        arguments = check_of(MigrationRequest.model_validate(given), occasion).arguments
+        assert arguments[4:] == asked
+    named = {"operator": "main", "legacy_state": "mainState", "new_state": "newMainState", "ttl": "30d"}
+    for to, of_plan, of_verdict in (("flink-2", False, True), ("flink-1.20", True, False)):
+        given = path | named | {"to": to, "all_by_kryo_5": True}
+        arguments = check_of(MigrationRequest.model_validate(given), occasion).arguments
+        plan = json.loads(arguments[arguments.index("--wanted") + 1])
+        assert (plan["all_by_kryo_5"], "--all-by-kryo-5" in arguments) == (of_plan, of_verdict)
+
+
+def test_what_an_upgrade_lost_is_told() -> None:
+    lost = {"operator": "main", "state": "totals", "summary": "of the entries from before the upgrade: 2 lost"}
+    losses = {"before": "/old", "states": [lost], "not_compared": ["operator ab has keyed state by Kryo"]}
+    answer = {**found(), "verdict": {"for": "2.3", "counts": {}, "states": [], "losses": losses}}
+    assert list(answer_lines(answer, None, None))[-4:-1] == [
+        "what the upgrade lost, by /old:",
+        "- main: totals: of the entries from before the upgrade: 2 lost",
+        "- not compared: operator ab has keyed state by Kryo",
+    ]
 
 
 @pytest.mark.usefixtures("home")
@@ -192,7 +231,7 @@ def test_a_refusal_is_told_and_not_tried_again(occasion: Occasion, submits: Subm
     submits("echo 'stateferry: the savepoint is damaged'; exit 3")
     asked = check_of(MigrationRequest(mode="check only"), occasion)
     operator = CheckSavepoint(task_id="check")
-    ti = TaskInstance({"savepoint": asked.savepoint, "report": asked.report, "wanted": asked.wanted})
+    ti = TaskInstance(asdict(asked))
     operator.render_template_fields({"ti": ti, "task": operator})  # type: ignore[typeddict-item]
     with pytest.raises(AirflowFailException, match="legacy: the savepoint is damaged"):
         operator.execute({"ti": ti, "task": operator})  # type: ignore[typeddict-item]
