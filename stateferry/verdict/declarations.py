@@ -18,6 +18,7 @@ from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, simple_name
 from stateferry.verdict.field_in_class import FieldInClass, field_in_class
 from stateferry.verdict.journey import Journey, Part
+from stateferry.verdict.kryo_values import CANNOT_REWRITE
 from stateferry.verdict.outcomes import Finding, Outcome
 
 _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2, with --declared for this state"
@@ -64,7 +65,7 @@ def finding_of(
         why = "Flink 2 has a serializer of its own for it, and refuses Kryo's"
         reason = f"{what} a {name} by Kryo, and {found.field}: {why}"
         or_else = Outcome.FAILS if at_once and by_class.outcome is not Outcome.RESTORES else None
-        return Finding(Outcome.REFUSED, reason, _REWRITE_FIELD, _exception(part), or_else)
+        return Finding(Outcome.REFUSED, reason, _advice(by_class, _REWRITE_FIELD), _exception(part), or_else)
     reason = (
         f"{what} a {name} by Kryo. Declared by a TypeHint or as a field with type arguments, Flink 2 has a serializer "
         f"of its own for it, and refuses Kryo's. Declared as {name}.class or without type arguments, or with type "
@@ -76,7 +77,13 @@ def finding_of(
         reason += f". Or it {by_class.or_else.value}"
     outcome = None if by_class.outcome is Outcome.RESTORES else by_class.outcome
     in_pojo = any(isinstance(one, PojoType) for one in with_parts(part.type))
-    return Finding(Outcome.REFUSED, reason, _REWRITE_POJO if in_pojo else _REWRITE, _exception(part), outcome)
+    advice = _advice(by_class, _REWRITE_POJO if in_pojo else _REWRITE)
+    return Finding(Outcome.REFUSED, reason, advice, _exception(part), outcome)
+
+
+def _advice(by_class: Finding, advice: str) -> str:
+    """Returns the advice to have a run write the values, unless that would refuse what is in them."""
+    return by_class.advice if by_class.advice.startswith(CANNOT_REWRITE) else advice
 
 
 def _collections(type_: FlinkType, job: JobClasses | None) -> Iterator[_Declared]:

@@ -39,6 +39,7 @@ _UUID = "java.util.UUID"
 _READ_ALL = "give --all, which reads every value"
 _LONG_STRINGS = "those with a String of 33 to 63 characters"
 _MOVE = "have the job move this state to types that Flink has serializers of its own for"
+CANNOT_REWRITE = "a run with --to refuses "
 
 
 def finding_of(part: Part, journey: Journey, sampled: Found | None) -> Finding | None:
@@ -86,12 +87,29 @@ def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -
     if journey.stays:
         return _of_same_line(part.place, kryo, journey, sampled, beyond)
     finding = _of_other_line(part, kryo, sampled)
+    if finding.advice == _REWRITE:
+        finding = replace(finding, advice=_rewrite(kryo, sampled))
     if finding.outcome is Outcome.RESTORES and _classes(sampled) and not _is_stable_key(part.place, kryo, sampled):
         return _unstable_key(part.place, kryo)
     if beyond is None or not finding.outcome.breaks:
         return finding
     or_else = Outcome.FAILS if finding.outcome is Outcome.WRONG else Outcome.WRONG
-    return replace(finding, reason=f"{finding.reason}. And {beyond}", or_else=or_else)
+    advice = finding.advice
+    if not advice.startswith(CANNOT_REWRITE):
+        advice = f"{advice}. If that refuses such an array, {_MOVE}, before the upgrade"
+    return replace(finding, reason=f"{finding.reason}. And {beyond}", or_else=or_else, advice=advice)
+
+
+def _rewrite(kryo: KryoType, sampled: Sampled, advice: str = _REWRITE) -> str:
+    """Returns the advice to have a run write the values, or what else helps if that would refuse what is in them."""
+    own = {one.class_name for one in kryo.registrations if one.serializer is not None} | dict(kryo.defaults).keys()
+    never_read = [one for one in _classes(sampled) if broken_anyway([one], "5") is not None]
+    never_read += filter(None, [_not_made_again(kryo, sampled.found)])
+    for name in (*never_read, *sampled.found.foreign):
+        if name in never_read or name in own or name.endswith(")") or is_of_others(name):
+            return f"{CANNOT_REWRITE}{name}: {_MOVE}, before the upgrade"
+        return f"{advice}, with the jar that has {name}: --classes old-job.jar"
+    return advice
 
 
 def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
@@ -174,7 +192,7 @@ def _of_same_line(place: Place, kryo: KryoType, journey: Journey, sampled: Sampl
     line = journey.target
     old = sampled.found.kryo.get("2", 0) if line is Line.TWO else 0
     if old:
-        return _half_upgraded(sampled, old, sampled.found.kryo.get("5", 0))
+        return _half_upgraded(kryo, sampled, old)
     classes = _classes(sampled)
     if (broken := broken_anyway(classes, line.kryo)) is not None:
         or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
@@ -197,8 +215,9 @@ def _of_same_line(place: Place, kryo: KryoType, journey: Journey, sampled: Sampl
     return Finding(Outcome.RESTORES, reason)
 
 
-def _half_upgraded(sampled: Sampled, old: int, since: int) -> Finding:
+def _half_upgraded(kryo: KryoType, sampled: Sampled, old: int) -> Finding:
     """Says how many values of a state of Flink 2 are whole still, and how many may have lost something before."""
+    since = sampled.found.kryo.get("5", 0)
     reason = (
         f"{old:,} of {_values(sampled)} {'is' if old == 1 else 'are'} by Kryo 2, from before an upgrade to Flink 2: "
         "each time a job of Flink 2 reads one, it loses an entry or is another value"
@@ -208,7 +227,7 @@ def _half_upgraded(sampled: Sampled, old: int, since: int) -> Finding:
             f". {since:,} {'is' if since == 1 else 'are'} by Kryo 5, written since: of these no count can say what "
             "they had lost when they were read"
         )
-    advice = "have each value read by the Kryo that wrote it: stateferry run --to flink-2"
+    advice = _rewrite(kryo, sampled, "have each value read by the Kryo that wrote it: stateferry run --to flink-2")
     return Finding(Outcome.WRONG, reason, advice, None, Outcome.FAILS)
 
 

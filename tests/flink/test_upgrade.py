@@ -11,10 +11,12 @@ import pytest
 
 from flinkstate.errors import PlanError, RefusedError
 from stateferry.verdict.outcomes import Outcome
+from stateferry.verdict.versions import Line
 from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
 from tests.flink.judge import Change, Started, observed, upgraded
 from tests.flink.scenarios import DECLARED_MAPS
+from tests.flink.test_verdict import said
 from tests.flink.upgrade_checks import LAYOUTS, check_kept, check_observed, check_with_layout, refused
 from tests.flink.upgrade_rows import ROWS
 
@@ -121,6 +123,7 @@ def test_flink_2_reads_what_flink_1_wrote(
     flink = started("2.3.0", row.whole_class_path)
     before, _ = observed(flink, row.job, made)
     assert before is row.becomes
+    assert "run --to flink-2" in said(made.path, row, Line.TWO).advice
     no_timers = row.format == "NATIVE"
     new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name), no_timers=no_timers)
     check_observed(flink, row.job, new, made)
@@ -349,3 +352,6 @@ def test_what_cannot_be_written_is_refused_by_name(
     row, made = ROWS[name], savepoints("1.20.0", name)
     with refused(_REFUSED[name], tmp_path):
         upgraded(made.path, tmp_path, row.classes)
+    # No such run is advised; another type or the jar is.
+    advice = said(made.path, row, Line.TWO).advice
+    assert "run --to flink-2" not in advice or "--classes" in advice or "If that refuses such an array" in advice
