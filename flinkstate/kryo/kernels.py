@@ -170,7 +170,7 @@ from flinkstate.kryo.kernel_codes import (
     WITHOUT_FIELD,
     WRONG_CLASS,
 )
-from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
+from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, takes_null_key, widen
 from flinkstate.kryo.primitives import are_equal, copy_bytes, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
 
@@ -189,6 +189,7 @@ _CONTEXT = 10
 _OUTSIDE = 11  # whether its context comes from outside of the copied value, in which it has none
 _AROUND = 12  # what `ordered` was outside of it
 _PLACES = 13  # where the fields of a tuple begin in `out`; where the mask of a row is
+_NULL_KEY = _PLACES  # of a map: whether its comparator may take a null key
 _SHIFTS = _PLACES + FIELDS_OF_TUPLES
 FRAME_PARTS = _SHIFTS + FIELDS_OF_TUPLES
 DEEPEST = 64
@@ -360,6 +361,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                 return fail(failure, BAD_MARK, start, mark)
         if row == NULL and depth > 0 and stack[depth - 1, _KIND] == _MAP_FRAME:
             never = params[objects[stack[depth - 1, _OBJECT], OF_CLASS]]
+            if stack[depth - 1, _NULL_KEY] != 0:
+                never &= ~NO_NULL_KEY
             if never & (NO_NULL_KEY if stack[depth - 1, _NEXT] == VALUE else NO_NULL_VALUE):
                 return fail(failure, BAD_CONTENT, start, 0)
         if row != NULL and kind == FOREIGN:
@@ -694,6 +697,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                             state[COUNTED] = 1
                         else:
                             state[NESTED] = 1
+                        frame[_NULL_KEY] = 0
                         if kind == SORTED_MAP:
                             state[NESTED] = 1
                         if kind == SORTED_MAP and not five:
@@ -703,6 +707,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                             )
                             if position < 0:
                                 return position
+                            frame[_NULL_KEY] = takes_null_key(table, objects, state)
                         count, position = varint(data, position, limit, failure)
                         if five:
                             count -= 1
@@ -713,6 +718,9 @@ def _read_map(  # type: ignore[no-untyped-def]
                             position = read_comparator(
                                 data, position, limit, five, table, names, known, node, objects, state, failure
                             )
+                            # A ConcurrentSkipListMap has none, whatever compares its keys.
+                            if kind == SORTED_MAP and params[row] == NO_NULL_KEY and position >= 0:
+                                frame[_NULL_KEY] = takes_null_key(table, objects, state)
                         if base >= 0 and position >= 0 and data[compared] != 0:
                             at, flushed, new_objects = copy_comparator(
                                 data, compared, flushed, five, table, names, known, new_ids[copier], said, objects,

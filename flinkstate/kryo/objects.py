@@ -483,6 +483,15 @@ def widen(out, end, kind, wide):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def takes_null_key(table, objects, state):  # type: ignore[no-untyped-def]
+    """Whether the comparator of a sorted map that was just read is one of the job's: it may take a null key."""
+    if state[COMPARATOR_AT] < 0:
+        return 0
+    number = state[COMPARATOR_OBJECT] if state[COMPARATOR_OBJECT] >= 0 else state[OBJECTS] - 1
+    return 1 if table[0][COMPARES, objects[number, OF_CLASS]] == COMPARATOR else 0
+
+
+@kernel
 def read_comparator(data, position, limit, five, table, names, known, node, objects, state, failure):  # type: ignore[no-untyped-def]
     """Reads the comparator of what is sorted. Returns the position behind it; `state` says what a copy must know."""
     start = position

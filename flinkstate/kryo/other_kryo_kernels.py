@@ -83,7 +83,7 @@ from flinkstate.kryo.kernel_codes import (
     TWO_CONTEXTS,
 )
 from flinkstate.kryo.kryo_2_leaves import ZONE_REGION, end_of_form
-from flinkstate.kryo.objects import read_class, read_comparator
+from flinkstate.kryo.objects import read_class, read_comparator, takes_null_key
 from flinkstate.kryo.other_kryo_collections import (
     ARRAY_FORM,
     BY_KRYO,
@@ -134,7 +134,8 @@ _NEW_CLASS = 7  # the same in what is written
 _MARKED = 8  # whether the value says of each element whether it is null
 _NEW_MARKED = 9  # the same of what is written
 _OF_CLASS = 10
-FRAME_PARTS = 11
+_NULL_KEY = 11  # of a map: whether its comparator may take a null key
+FRAME_PARTS = 12
 DEEPEST = 64
 # Columns of the frames of what Flink 2 has written, beside `_LEFT` and `_NEXT`.
 _FORM_NODE = 0
@@ -296,6 +297,8 @@ def _walk_value(  # type: ignore[no-untyped-def]
             holder = around[_OBJECT]
             if around[_KIND] == _MAP_FRAME and row == NULL:
                 never = params[around[_OF_CLASS]]
+                if around[_NULL_KEY] != 0:
+                    never &= ~NO_NULL_KEY
                 if never & (NO_NULL_KEY if around[_NEXT] == 1 else NO_NULL_VALUE):
                     return fail(failure, BAD_CONTENT, start, 0)
             if around[_KIND] == _LIST_FRAME and not (writing or five):
@@ -449,6 +452,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
             frame[_MARKED] = 0 if five else 1
             frame[_NEW_MARKED] = 1 if five else 0
             frame[_OF_CLASS] = row
+            frame[_NULL_KEY] = 0
             count = np.int64(0)
             if kind == PARTS:
                 frame[_KIND] = _PARTS_FRAME
@@ -507,6 +511,9 @@ def _walk_value(  # type: ignore[no-untyped-def]
                     )
                     if position < 0:
                         return position
+                # A ConcurrentSkipListMap has none, whatever compares its keys.
+                if compared >= 0 and kind == SORTED_MAP and params[row] == NO_NULL_KEY:
+                    frame[_NULL_KEY] = takes_null_key(table, objects, state)
                 if not writing and compared >= 0 and state[COMPARATOR_AT] >= 0 and state[COMPARATOR_OBJECT] < 0:
                     objects[state[OBJECTS] - 1, NEW_NUMBER] = -1
                 if kind == AS_LIST:

@@ -213,11 +213,10 @@ class KryoReader(KryoReferences):
     def pairs(self, name: str) -> list[tuple[KryoObject | None, KryoObject | None]]:
         """Reads the entries of a map."""
         is_sorted = name == "java.util.TreeMap" or (self.five and name == SKIP_LIST)
-        if is_sorted and not self.five:
-            self.comparator()
+        takes_null = is_sorted and not self.five and self.comparator()
         number = self.varint() - self.five
         if is_sorted and self.five:
-            self.comparator()
+            takes_null = self.comparator()
         key, value = self._declared_part(0), self._declared_part(1)
         # Kryo 5 has no mark of null in a `Map.of` whose types are declared.
         marked = not (self.five and name in MAPS_OF)
@@ -225,16 +224,17 @@ class KryoReader(KryoReferences):
             (self._part(key, may_be_null=marked), self._part(value, may_be_null=marked))
             for _ in range(self.count(number, 2))
         ]
-        has_no_null_key = is_sorted or name in ("java.util.EnumMap", GSON_MAP)
+        has_no_null_key = (is_sorted and not takes_null) or name in ("java.util.EnumMap", GSON_MAP)
         never_null = 2 if name in MAPS_WITHOUT_NULL else 1 if has_no_null_key else 0
         if any(None in pair[:never_null] for pair in found):
             raise self.damaged(f"a {name} without null", "null")
         return found
 
-    def comparator(self) -> None:
+    def comparator(self) -> bool:
+        """Reads a comparator; returns whether it is one of the job's, which may take null."""
         name = self._class()
         if name is None:
-            return
+            return False
         if name not in COMPARATORS and (name in self._own or not compares(name, self._job)):
             raise RefusedError(f"sorted by a comparator that can't be read: {name}")
         read = {NATURAL_ORDER: _natural_order}.get(name, _nothing if name in COMPARATORS else KryoReader.fields)
@@ -243,6 +243,7 @@ class KryoReader(KryoReferences):
             read(self, name)
         else:
             self._referable(name, read, may_be_null=False)
+        return name not in COMPARATORS
 
     def row(self) -> dict[str, KryoObject | None]:
         """Reads a Row of Flink."""

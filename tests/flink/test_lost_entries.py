@@ -291,3 +291,14 @@ def test_rows_of_which_nobody_can_tell_may_stay_gone(started: Started, tmp_path:
     assert {place for place in whole if whole[place] != found[place]} == {("lists", CLEARS, "")}
     with pytest.raises(RefusedError, match='state lists, key "key 6": what Flink 2 has read of it can\'t be told'):
         upgraded(left, tmp_path / "back", before=str(old), restore_lost=True, restore_keys=True)
+
+
+def test_a_null_key_under_a_comparator_of_the_job(started: Started, tmp_path: Path) -> None:
+    jobs = Jobs(started, ("by text",))
+    numbers = {"a": 1.0, "null": 2.0, "z": 3.0}
+    old = jobs.do("1.20.0", None, [_call("by text", key, "update", numbers=numbers) for key in KEYS])
+    expected = {("by text", key, ""): {"a": "1", "null": "2", "z": "3"} for key in KEYS}
+    assert jobs.read("1.20.0", old) == expected
+    new = upgraded(old, tmp_path, with_classes=True)
+    assert jobs.read("2.3.0", new) == expected
+    assert jobs.read("2.3.0", old) != expected

@@ -24,6 +24,7 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
+import stateferry.flink.pojo.ByText;
 import stateferry.flink.pojo.Lru;
 import stateferry.flink.pojo.Stats;
 import stateferry.flink.types.Json;
@@ -48,7 +49,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
             case "longs" -> TypeInformation.of(new TypeHint<HashMap<String, Long>>() {});
             case "doubles", "mixed" -> TypeInformation.of(Map.class);
             case "concurrent" -> TypeInformation.of(new TypeHint<ConcurrentHashMap<String, Long>>() {});
-            case "sorted" -> TypeInformation.of(new TypeHint<TreeMap<String, Long>>() {});
+            case "sorted", "by text" -> TypeInformation.of(new TypeHint<TreeMap<String, Long>>() {});
             case "linked" -> TypeInformation.of(new TypeHint<LinkedHashMap<String, Double>>() {});
             case "lru" -> TypeInformation.of(new TypeHint<Lru<String, Double>>() {});
             case "gson" -> TypeInformation.of(new TypeHint<LinkedTreeMap<String, Double>>() {});
@@ -158,6 +159,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
         if (call.name.equals("update") || map == null) {
             map = switch (call.state) {
                 case "sorted" -> new TreeMap<>();
+                case "by text" -> new TreeMap<>(new ByText());
                 case "linked" -> new LinkedHashMap<>();
                 case "lru" -> new Lru<>();
                 case "gson" -> new LinkedTreeMap<>();
@@ -169,7 +171,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
         switch (call.name) {
             case "update" -> {
                 for (Map.Entry<String, Double> entry : call.numbers.entrySet()) {
-                    map.put(entry.getKey(), number(call.state, entry.getValue()));
+                    map.put(key(call.state, entry.getKey()), number(call.state, entry.getValue()));
                 }
             }
             case "put" -> map.put(call.userKey, number(call.state, call.number));
@@ -177,6 +179,11 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
             default -> throw new IllegalArgumentException(call.name);
         }
         return map;
+    }
+
+    /** Null, if the comparator takes it. */
+    private static String key(String state, String key) {
+        return state.equals("by text") && key.equals("null") ? null : key;
     }
 
     private static Object number(String state, Double number) {
