@@ -329,6 +329,9 @@ def _of_keys() -> Iterator[tuple[str, Row]]:
         if_stays = UNKNOWN if stays else None
         row = Row(_one("String", key=type_), becomes, shown=shown, stays=stays, verdict_if_stays=if_stays)
         yield f"KEY {type_}", row
+    for type_ in ("Optional<Long>", "Optional<String>", "Optional<Opaque>"):
+        yield f"KEY {type_}", Row(_one("String", key=type_), RESTORES)
+    yield "KEY Optional<UUID>", Row(_one("String", key="Optional<UUID>"), FAILS)
     yield "KEY Opaque", Row(_one("String", key="Opaque"), RESTORES)
     yield "KEY Object<Opaque>", Row(_one("String", key="Object<Opaque>"), RESTORES)
     # Each Kryo reads what the other has written of a String, but those in ASCII have other bytes from 33 characters on.

@@ -211,3 +211,24 @@ def _kryo(name: str) -> KryoType:
     kryo = kryo_snapshot(name).type
     assert isinstance(kryo, KryoType)
     return kryo
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "outcome"),
+    [
+        ((_STRING, "I"), text("FRA") + b"\x02", Outcome.RESTORES),
+        # One of both Strings may be the other.
+        ((_STRING, _STRING), text("FRA") + text("JFK"), Outcome.UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("place", [Place.KEY, Place.USER_KEY])
+def test_an_optional_is_as_stable_as_what_is_in_it(
+    fields: tuple[str, ...], content: bytes, outcome: Outcome, place: Place
+) -> None:
+    kryo = route(*fields)
+    optional = KryoRegistration("java.util.Optional", None, b"")
+    kryo = replace(kryo, class_name="java.util.Optional", registrations=(*kryo.registrations, optional))
+    value = b"\x58\x01" + _TAG + content
+    for journey in (UPGRADE, STAYS):
+        assert judged(kryo, place, journey, found(kryo, place, [value])).outcome is outcome
+        assert judged(kryo, place, journey, NOTHING).outcome is Outcome.UNKNOWN
