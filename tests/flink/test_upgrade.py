@@ -226,6 +226,18 @@ def test_keys_user_keys_and_timers(key: str, started: Started, tmp_path: Path) -
     check_kept(job, started, ("1.20.0", "2.3.0"), tmp_path)
 
 
+def test_names_with_slashes_are_declared_as_the_message_says(started: Started, tmp_path: Path) -> None:
+    states = (State("tags/by day", "HintedList<String>"), State("a/b=c.d", "Tuple2<HintedMap<String,Long>,Long>"))
+    job = Job((Operator("main/first", key="String", keys=9, states=states), Operator("main", key="Long", keys=3)))
+    made = started("1.20.0", False).make(job, tmp_path / "old")
+    with pytest.raises(PlanError) as caught:
+        upgraded(made.path, tmp_path)
+    asked = re.findall(r"--declared '([^']+<[^']+)'", str(caught.value))
+    assert len(asked) == 2
+    new = upgraded(made.path, tmp_path, declared=dict(one.rsplit("=", 1) for one in asked))
+    check_observed(started("2.3.0", False), job, new, made)
+
+
 # By how objects of the class hash. Of a Tuple2 a part is by Kryo, of a List<UUID> each element.
 _KEYS = (
     *("UUID", "Tuple2<UUID,Long>", "List<UUID>", "Object<Double>", "Object<BigDecimal>", "Object<LocalDateTime>"),

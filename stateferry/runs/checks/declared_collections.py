@@ -66,12 +66,23 @@ def declared_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict
     """Returns how states are declared, by operator id and by `state` or `state.field`."""
     found: dict[bytes, dict[str, str]] = {}
     for name, text in declared.items():
-        of_operator, _, state = name.rpartition("/")
-        of_states = found.setdefault(source.operator(of_operator).id, {})
+        operator, state = _operator_and_state(name, source)
+        of_states = found.setdefault(operator.id, {})
         if state in of_states:
             raise UsageError(f"--declared {name}: this state is there twice, by two names of its operator")
         of_states[state] = text
     return found
+
+
+def _operator_and_state(name: str, source: Savepoint) -> tuple[Operator, str]:
+    """The operator that is told, and the state or place in it. The names of both may have slashes."""
+    ends = [index for index, sign in enumerate(name) if sign == "/"]
+    for end in reversed(ends[1:]):
+        try:
+            return source.operator(name[:end]), name[end + 1 :]
+        except UsageError:
+            continue
+    return source.operator(name[: ends[0]]), name[ends[0] + 1 :]
 
 
 def declared_in_vain(
