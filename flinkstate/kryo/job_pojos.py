@@ -31,6 +31,7 @@ from flinkstate.classfiles.plain_classes import interfaces, why_not_read
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.known_class_parts import PARTS
+from flinkstate.kryo.refusal import what_helps
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
     ArrayType,
@@ -199,9 +200,9 @@ class _Pojos:
                 many = f", or has more than {_MOST_CLASSES:,} classes with its subclasses" if self.above is None else ""
                 raise RefusedError(f"it is abstract{many}")
         except RefusedError as error:
-            raise RefusedError(
-                f"{name} can't become a POJO: {error}. Its objects can stay values of Kryo: Kryo<{name}>"
-            ) from None
+            # Of a class that isn't there no objects by Kryo are read either.
+            else_ = f". Its objects can stay values of Kryo: Kryo<{name}>" if name in self.job.classes else ""
+            raise RefusedError(f"{name} can't become a POJO: {error}{else_}") from None
         return replace(made, other_subclasses=subclasses)
 
     def _itself(self, name: str, around: tuple[str, ...]) -> PojoType:
@@ -315,7 +316,7 @@ def _is_no_pojo(name: str, job: JobClasses) -> bool:
 def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
     """Returns the class and its superclasses."""
     if name not in job.classes:
-        raise RefusedError("the jars don't have it")
+        raise RefusedError("the jars don't have it" + what_helps((name,)))
     names = job.superclasses(name)
     if names[-1] != _OBJECT:
         raise RefusedError(why_not_read(names[-1]))

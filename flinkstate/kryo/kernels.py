@@ -171,7 +171,7 @@ from flinkstate.kryo.kernel_codes import (
     WRONG_CLASS,
 )
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, takes_null_key, widen
-from flinkstate.kryo.primitives import are_equal, copy_bytes, read_flagged, varint
+from flinkstate.kryo.primitives import are_equal, copy_bytes, knows_no_arguments, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
 
 # Columns of a frame of the stack.
@@ -468,9 +468,11 @@ def _read_map(  # type: ignore[no-untyped-def]
                 copy_bytes(out, first, out, at, end - first)
                 at += end - first
             there = not again
-            if again and objects[number, OF_CONTEXT] != context and kind != PARTS and kind > OBJECT_ARRAY:
+            untyped = knows_no_arguments(kind)
+            elsewhere = objects[number, OF_CONTEXT] != context and kind != PARTS and kind > OBJECT_ARRAY
+            if again and elsewhere and not untyped:
                 return fail(failure, TWO_CONTEXTS, start, number)
-            if context > 0 and not five:
+            if context > 0 and not (five or untyped):
                 # Kryo 2 keeps the type arguments for the next collection then.
                 return fail(failure, TWO_CONTEXTS, start, number)
             if again:

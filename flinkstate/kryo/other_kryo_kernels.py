@@ -119,7 +119,7 @@ from flinkstate.kryo.other_kryo_leaves import (
     recode_part,
     recode_special,
 )
-from flinkstate.kryo.primitives import copy_bytes, read_flagged, varint
+from flinkstate.kryo.primitives import copy_bytes, knows_no_arguments, read_flagged, varint
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
 
 # Columns of a frame of the stack.
@@ -316,7 +316,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 return fail(failure, BAD_REFERENCE, start, number)
             if objects[number, END] < 0 and not writing:
                 return fail(failure, CYCLE, start, number)
-            if (new_context if five else context) > 0:
+            if (new_context if five else context) > 0 and not knows_no_arguments(new_kind if five else kind):
                 # Kryo 2 keeps the type arguments for the next collection then.
                 return fail(failure, TWO_CONTEXTS, start, number)
         said_before = again and objects[number, NEW_NUMBER] >= 0

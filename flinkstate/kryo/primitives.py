@@ -6,7 +6,18 @@ import numpy as np
 
 from flinkstate.basics.words import fail, load64, put_varint, store64, zeros_below
 from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.kernel_codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
+from flinkstate.kryo.kernel_codes import (
+    AS_LIST,
+    BAD_STRING,
+    BAD_VARINT,
+    EMPTY_LIST,
+    EMPTY_MAP,
+    NO_ROOM,
+    POSITION,
+    SINGLETON_LIST,
+    SINGLETON_MAP,
+    TRUNCATED,
+)
 
 HIGH = np.uint64(0x8080808080808080)
 
@@ -65,6 +76,12 @@ def _read_long(data, position, limit, failure):  # type: ignore[no-untyped-def]
                 return number, fail(failure, BAD_VARINT, start, 0)
             return number, position
     return number, position
+
+
+@inlined
+def knows_no_arguments(kind):  # type: ignore[no-untyped-def]
+    """Whether Kryo 2 has a serializer for these collections that the type arguments of a field don't get to."""
+    return EMPTY_LIST <= kind <= SINGLETON_LIST or EMPTY_MAP <= kind <= SINGLETON_MAP or kind == AS_LIST
 
 
 @inlined

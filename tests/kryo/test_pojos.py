@@ -232,6 +232,9 @@ def test_a_type_with_a_pojo_is_told_and_said_again() -> None:
     assert type_text(parse_map_type(text)) == text
     with pytest.raises(RefusedError, match=r"com.acme.Reading can't become a POJO: the jars don't have it"):
         of_the_job(parse_map_type(text), examples(VERSIONS[0])["beans"].kryo, of_flink_2=False)
+    of_library = parse_map_type("Map<String,Pojo<org.apache.commons.lang3.mutable.MutableLong>>")
+    with pytest.raises(RefusedError, match=r"don't have it. Classes of this library aren't read from a jar either$"):
+        of_the_job(of_library, examples(VERSIONS[0])["beans"].kryo, of_flink_2=False)
     with pytest.raises(RefusedError, match="give --classes"):
         of_the_job(parse_map_type(text), replace(examples(VERSIONS[0])["beans"].kryo, classes=None), of_flink_2=False)
 

@@ -4,6 +4,7 @@ import java.math.BigDecimal;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -189,6 +190,7 @@ public final class KryoThings {
         Lists itself = lists(2);
         itself.raw = itself.strings;
         show("a list in two fields", lists, linked("a", itself));
+        constants(lists, objects);
         show("a list of a field", objects, linked("a", shared, "b", shared.strings));
         show("a list class", objects, linked("a", new Listed()));
         Boxes boxes = new Boxes();
@@ -197,6 +199,36 @@ public final class KryoThings {
         show("a class with a type parameter", objects, linked("a", boxes));
         show("registered things", objects, linked("a", one, "b", special, "c", Color.RED), Thing.class, Color.class);
         show("registered special", things, linked("a", one, "b", special), Special.class, Thing.class);
+    }
+
+    /** Of `emptyList` and `emptyMap` there is one object for all, whatever the type arguments of their fields are. */
+    private static void constants(TypeInformation<?> lists, TypeInformation<?> objects) {
+        Lists empty = lists(2);
+        empty.strings = Collections.emptyList();
+        empty.longs = Collections.emptyList();
+        empty.things = Collections.emptyList();
+        empty.objects = Collections.emptyList();
+        empty.counts = Collections.emptyMap();
+        empty.nested = Collections.emptyMap();
+        empty.ids = Collections.emptySet();
+        Lists single = lists(3);
+        single.strings = Collections.singletonList("only");
+        single.raw = single.strings;
+        single.deep = Collections.emptyList();
+        single.ids = Collections.singleton(new UUID(7, 8));
+        single.counts = Collections.singletonMap("one", 1L);
+        Lists same = lists(1);
+        same.strings = single.strings;
+        same.longs = empty.longs;
+        same.ids = single.ids;
+        same.counts = single.counts;
+        show("lists of constants", lists, linked("a", empty, "b", single, "c", same, "d", lists(3), "e", empty));
+        show("constants in objects", objects, linked("a", list(single.strings, empty.longs), "b", empty, "c", empty.counts, "d", same, "e", lists(2)));
+        Lists texts = lists(1);
+        texts.strings = Arrays.asList("x", null);
+        Lists again = lists(2);
+        again.strings = texts.strings;
+        show("lists of asList", lists, linked("a", texts, "b", again, "c", lists(2)));
     }
 
     private static void show(String name, TypeInformation<?> type, Object map, Class<?>... registered) {
