@@ -30,6 +30,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.plain_classes import interfaces, why_not_read
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
+from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.known_class_parts import PARTS
 from flinkstate.kryo.refusal import what_helps
 from flinkstate.serializers.type_parts import with_parts
@@ -200,10 +201,15 @@ class _Pojos:
                 many = f", or has more than {_MOST_CLASSES:,} classes with its subclasses" if self.above is None else ""
                 raise RefusedError(f"it is abstract{many}")
         except RefusedError as error:
-            # Of a class that isn't there no objects by Kryo are read either.
-            else_ = f". Its objects can stay values of Kryo: Kryo<{name}>" if name in self.job.classes else ""
-            raise RefusedError(f"{name} can't become a POJO: {error}{else_}") from None
+            raise RefusedError(f"{name} can't become a POJO: {error}{self._instead(name)}") from None
         return replace(made, other_subclasses=subclasses)
+
+    def _instead(self, name: str) -> str:
+        if name not in self.job.classes:
+            return ""
+        if reason := class_table(replace(self.kryo, classes=self.job)).job.reasons.get(name):
+            return f". Nor can its objects stay values of Kryo: {reason}"
+        return f". Its objects can stay values of Kryo: Kryo<{name}>"
 
     def _itself(self, name: str, around: tuple[str, ...]) -> PojoType:
         self.made.append(name)
@@ -329,7 +335,7 @@ def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
         if one.for_flink:
             raise RefusedError("it has annotations by which Flink serializes it otherwise")
         if one.signature is not None and one.signature.startswith("<"):
-            raise RefusedError("it has type parameters")
+            raise RefusedError(f"{'it' if one is chain[0] else one.name} has type parameters")
     _expect_no_methods_of_its_own(chain)
     return chain
 

@@ -239,6 +239,25 @@ def test_a_type_with_a_pojo_is_told_and_said_again() -> None:
         of_the_job(parse_map_type(text), replace(examples(VERSIONS[0])["beans"].kryo, classes=None), of_flink_2=False)
 
 
+def test_an_advice_that_would_be_refused_isnt_given() -> None:
+    """Of a class with a superclass such as `Base<Long>` no objects by Kryo are read either."""
+    id_ = Member("id", "Ljava/lang/Object;", PUBLIC, "TID;")
+    constructor = Member("<init>", "()V", PUBLIC)
+    base, account = (
+        ClassFile(name, above, (), PUBLIC, fields, signature, False, (constructor,), PUBLIC)
+        for name, above, fields, signature in (
+            ("acme.Base", "java.lang.Object", (id_,), "<ID:Ljava/lang/Object;>Ljava/lang/Object;"),
+            ("acme.Account", "acme.Base", (), "Lacme/Base<Ljava/lang/Long;>;"),
+        )
+    )
+    kryo = KryoType("java.util.HashMap", classes=JobClasses("a", {one.name: one for one in (base, account)}))
+    expected = (
+        "acme.Account can't become a POJO: acme.Base has type parameters. Nor can its objects stay values of Kryo"
+    )
+    with pytest.raises(RefusedError, match=f"^{expected}: the type of its field id has a wildcard or a type variable$"):
+        of_the_job(parse_map_type("Map<String,Pojo<acme.Account>>"), kryo, of_flink_2=False)
+
+
 def test_of_a_class_that_is_a_map_itself_it_is_said() -> None:
     """Kryo writes its entries and none of its fields, so no map is in one."""
     held = (Member("map", "Ljava/util/Map;", PUBLIC),)
