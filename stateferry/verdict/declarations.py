@@ -68,8 +68,8 @@ def finding_of(
         return Finding(Outcome.REFUSED, reason, _advice(by_class, _REWRITE_FIELD), _exception(part), or_else)
     reason = (
         f"{what} a {name} by Kryo. Declared by a TypeHint or as a field with type arguments, Flink 2 has a serializer "
-        f"of its own for it, and refuses Kryo's. Declared as {name}.class or without type arguments, or with type "
-        "arguments of the elements themselves, it is by Kryo 5"
+        f"of its own for it, and refuses Kryo's. Declared as {name}.class or without type arguments, or with some that "
+        "are wildcards or have type arguments themselves, it is by Kryo 5"
     )
     if by_class.outcome.breaks:
         reason += f": then {by_class.reason}"

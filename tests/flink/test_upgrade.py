@@ -33,6 +33,7 @@ _DECLARED = {
     "HintedMap<String,Person?>": {"main/s": "Map<String, Pojo<stateferry.flink.pojo.Person>>"},
     "HintedMap<Long,Color?>": {"main/s": "Map<Long, Enum<stateferry.flink.pojo.Color>>"},
     "HintedMap<String,List<String>>": {"main/s": "Map<String, List<String>>"},
+    "WildMap<String,Long>": {"main/s": "Map"},
     "HintedList<String>": {"main/s": "List<String>"},
     "HintedList<UUID?>": {"main/s": "List<Kryo<java.util.UUID>>"},
     "HintedList<Person?>": {"main/s": "List<Pojo<stateferry.flink.pojo.Person>>"},

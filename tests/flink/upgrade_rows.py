@@ -62,6 +62,7 @@ def _of_values() -> Iterator[tuple[str, Row]]:
         ("HintedMap<String,Person?>", REFUSED, None),
         ("HintedMap<Long,Color?>", REFUSED, None),
         ("HintedMap<String,List<String>>", WRONG, _hint("Map<String, List<String>>")),
+        ("WildMap<String,Long>", WRONG, _hint("Map<String, ? extends Number>")),
         ("HintedList<String>", REFUSED, _hint("List<String>")),
         ("HintedList<UUID?>", REFUSED, None),
         ("HintedList<Person?>", REFUSED, _hint("List<Person>")),

@@ -259,7 +259,7 @@ def _declared(kryo: KryoType, text: str | None, place: str, declared: Declaratio
         declared.problems.append(
             f"{where} is a {name} by Kryo. Flink 2 stores it as the job declares it: if by a TypeHint or as a field "
             f"with type arguments, say {option}{name}<{arguments}>', with those that it has; if by {name}.class, or "
-            f"with type arguments that have type arguments themselves, {option}{name}'"
+            f"with type arguments that are wildcards or have type arguments themselves, {option}{name}'"
         )
         return kryo
     if text.strip() in (name, f"java.util.{name}"):

@@ -3,6 +3,7 @@ package stateferry.flink.types;
 import com.google.gson.internal.LinkedTreeMap;
 import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.Type;
+import java.lang.reflect.WildcardType;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.EnumMap;
@@ -33,7 +34,8 @@ import stateferry.flink.types.Composites.Size;
 /**
  * A map as people declare it, by a {@code TypeHint} or a class: Flink's type extraction chooses the serializer.
  *
- * <p>{@code HintedMap<K,V>} is {@code TypeInformation.of(new TypeHint<Map<K, V>>() {})}, and {@code HashMap<K,V>},
+ * <p>{@code HintedMap<K,V>} is {@code TypeInformation.of(new TypeHint<Map<K, V>>() {})}, {@code WildMap<K,V>} that of
+ * {@code Map<K, ? extends V>}, and {@code HashMap<K,V>},
  * {@code LinkedHashMap<K,V>}, {@code TreeMap<K,V>} and so on are hints of these classes; {@code MapClass<K,V>} is
  * {@code Map.class}, {@code HashMapClass<K,V>} is {@code HashMap.class}. {@code AnyMap<K,V>} is {@code HintedMap} where
  * a job puts maps of several classes, {@code AnyHashMap<K,V>} is {@code HashMap} where it puts subclasses as well, and
@@ -84,13 +86,14 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             default -> Map.class;
         };
         boolean raw = name.endsWith("Class") || name.equals("UtilMap");
-        Type declared = raw ? type : new Generic(type, key.declared(), value.declared());
+        Type ofValue = name.equals("WildMap") ? new Wild(value.declared()) : value.declared();
+        Type declared = raw ? type : new Generic(type, key.declared(), ofValue);
         return new DeclaredMap<>(key, value, size, declared, makers);
     }
 
     private static <K, V> List<UnaryOperator<Map<K, V>>> makers(String name) {
         return switch (name) {
-            case "HintedMap", "MapClass", "HashMap", "HashMapClass" -> List.of(HashMap::new);
+            case "HintedMap", "WildMap", "MapClass", "HashMap", "HashMapClass" -> List.of(HashMap::new);
             case "LinkedHashMap" -> List.of(LinkedHashMap::new);
             case "LruMap", "Lru" -> List.of(map -> filled(new Lru<>(), map));
             case "JsonMap", "Json" -> List.of(map -> filled(new Json<>(), map));
@@ -193,6 +196,19 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
         @Override
         public Type getOwnerType() {
             return null;
+        }
+    }
+
+    /** The wildcard {@code ? extends V}. */
+    record Wild(Type bound) implements WildcardType {
+        @Override
+        public Type[] getUpperBounds() {
+            return new Type[] {bound};
+        }
+
+        @Override
+        public Type[] getLowerBounds() {
+            return new Type[0];
         }
     }
 }
