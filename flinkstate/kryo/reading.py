@@ -359,7 +359,10 @@ _DAMAGED = {
     codes.BAD_REFERENCE: ("a reference to an earlier object of the same class", "{}"),
     codes.LEFTOVER: ("the end of a map that Kryo wrote", "{} more bytes"),
     codes.BAD_CONTENT: ("an object as Kryo writes it", "{}"),
-    codes.BAD_TAG: ("the number of a class that Kryo knows", "{}"),
+    codes.BAD_TAG: (
+        "the number of a class that Kryo knows",
+        "{} (with flink-scala on the job's class path, Kryo 2 has such numbers for Scala's classes, which aren't read)",
+    ),
     codes.NO_OBJECTS: ("fewer objects than bytes", "more"),
 }
 

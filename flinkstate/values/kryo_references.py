@@ -107,7 +107,8 @@ class KryoReferences(KryoInput):
             return None
         if tag > 1:
             if tag - 2 not in self._classes:
-                raise self.damaged("the id of a class", f"{tag - 2}")
+                scala = "with flink-scala on the job's class path, Kryo 2 has such ids for Scala's classes"
+                raise self.damaged("the id of a class", f"{tag - 2} ({scala})")
             return self._classes[tag - 2]
         number = self.expect(self.varint(), range(len(self._names) + 1), "the number of a class's name")
         if number == len(self._names):

@@ -294,3 +294,10 @@ def test_the_jar_has_the_classes() -> None:
 def test_a_jar_helps_with_classes_that_are_not_known(unread: str, helps: bool) -> None:
     assert ("--classes" in what_helps([unread])) is helps
     assert "--classes" in what_helps([unread, "com.acme.Other"])
+
+
+def test_a_number_that_flink_scala_gives_to_a_class_is_named_as_such() -> None:
+    """Real Flink 1.20 with flink-scala wrote this number in a `ValueState` of `classOf[Map[String, Long]]`."""
+    kryo, map_ = KryoType("java.util.HashMap"), parse_map_type("Map<String,Long>")
+    for read in (by_compiled_code, by_plain_code):
+        assert "flink-scala" in str(read(kryo, map_, bytes((27 + 2, 1, 3))))
