@@ -14,6 +14,11 @@ from flinkstate.values.kryo_jobs import KryoArgument
 _DEEPEST = 64
 # One object may stand in several places. Written out, all may have so many times the bytes of the value.
 _MOST_GROWTH, _FREE_GROWTH = 64, 1 << 20
+# Kryo 2 has serializers for these that the type arguments of a field don't get to.
+_WITHOUT_ARGUMENTS = (
+    "java.util.Arrays$ArrayList",
+    *(f"java.util.Collections${how}{what}" for how in ("Empty", "Singleton") for what in ("List", "Map", "Set")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class KryoReferences(KryoInput):
         if mark == 0 and may_be_null:
             return None
         if mark != 1:
-            if self._declared and not self.five:
+            if self._declared and not self.five and name not in _WITHOUT_ARGUMENTS:
                 raise RefusedError("a collection stands in a field with type arguments, and elsewhere: Kryo 2 can err")
             number = self.expect(mark - 2, range(len(self._objects)), "a reference to an earlier object")
             known = self._objects[number]

@@ -17,7 +17,8 @@ from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text
-from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, Scalar
+from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, ListType, MapType, Scalar
+from flinkstate.values.kryo_values import read_kryo_map
 from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, examples, find_classes, maps_of
 from tests.kryo.kept import FOLDER, VERSIONS, Kept, classes, kept
 
@@ -211,6 +212,14 @@ def test_what_an_either_or_a_row_of_flink_would_lose_is_refused(version: str) ->
         assert isinstance(made, RefusedError)
         assert re.search(why, str(made)), str(made)
         assert isinstance(by_plain_code(kryo, parse_map_type(told), written), RefusedError)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["lists of constants", "constants in objects", "lists of asList"])
+def test_plain_code_reads_what_shares_an_empty_list(name: str, version: str) -> None:
+    one = kept(version)[name]
+    read = read_kryo_map(KryoMapType(one.kryo.class_name, one.kryo.reason, one.kryo, one.map), one.written, 0)
+    assert [key for key, _ in read] == list("abcde" if name != "lists of asList" else "abc")
 
 
 def proposed(one: Kept) -> MapType:
