@@ -125,8 +125,7 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     if _is_alike_anyway(place, name):
         return _by_declaration(place, kryo)
     if sampled.two_meanings:
-        shown = _shown(sampled.two_meanings[0])
-        return Finding(Outcome.UNKNOWN, f"both Kryos can read its {place.value}s of {shown}, as other ones", TRY_IT)
+        return Finding(Outcome.UNKNOWN, f"{_both_read(place, kryo, sampled)}, as other ones", TRY_IT)
     if found.kryo.get("2") and unknown:
         reason = f"it isn't known whether Kryo 5 reads its {place.value}s of {unknown} as Kryo 2 wrote them ({read})"
         return Finding(Outcome.UNKNOWN, reason, TRY_IT)
@@ -245,8 +244,7 @@ def _of_unread(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
         foreign = {name: count for name, count in foreign.items() if not is_of_others(name)}
     elif sampled.two_meanings and not _is_by_chance(sampled):
         reason = (
-            f"both Kryos can read its {place.value}s of {_shown(sampled.two_meanings[0])}: if the job was upgraded "
-            "from Flink 1, Kryo 2 may have written some of them"
+            f"{_both_read(place, kryo, sampled)}: if the job was upgraded from Flink 1, Kryo 2 may have written some"
         )
         return Finding(Outcome.UNKNOWN, reason, _COMPARE)
     if foreign:
@@ -254,6 +252,14 @@ def _of_unread(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
     if sampled.why_not is not None and not sampled.two_meanings:
         return Finding(Outcome.UNKNOWN, f"its {place.value}s by Kryo can't be read: {sampled.why_not}", TRY_IT)
     return None
+
+
+def _both_read(place: Place, kryo: KryoType, sampled: Sampled) -> str:
+    """Names the class of a value, and those in it that each Kryo writes in its own way."""
+    name, *inside = sampled.two_meanings
+    differing = [_shown(one) for one in inside if one != NULL and _may_differ(kryo, one)]
+    more = f" (they hold {', '.join(differing)} too)" if differing else ""
+    return f"both Kryos can read its {place.value}s of {_shown(name)}{more}"
 
 
 def _is_by_chance(sampled: Sampled) -> bool:

@@ -46,11 +46,13 @@ def test_what_another_flink_does_with_it_is_what_the_command_says(
     savepoint = tmp_path / "savepoint"
     shutil.copytree(SAVEPOINTS / "in-objects-1.20-rocksdb", savepoint)
     migration = Migration(airflow, job, {"source": "path", "savepoint": str(savepoint)})
-    run = airflow.api.trigger(DAG, {**migration.source, "mode": "check only", "to": "flink-2", "classes": str(JAR)})
+    run = airflow.api.trigger(
+        DAG, {**migration.source, "mode": "check only", "to": "flink-2", "classes": str(JAR), "read_all": True}
+    )
     assert migration.end_of(run) == "success", migration.told(run)
     answer = migration.xcom(run, "conclude")
     capsys.readouterr()
-    assert main(["check", str(savepoint), "--for", "flink-2", "--classes", str(JAR), "--json"]) == 1
+    assert main(["check", str(savepoint), "--for", "flink-2", "--classes", str(JAR), "--all", "--json"]) == 1
     wanted = json.loads(capsys.readouterr().out)
     assert wanted["counts"] == {"refused": 2}
     assert json.loads(Path(answer["report"]).read_text())["verdict"] == wanted

@@ -91,6 +91,7 @@ def test_a_map_in_a_list(map_: bytes, behind: list[bytes]) -> None:
 UNREAD = _CLASS + b"\x01" + b"\x03\x01a\xe2" + b"\x01\x00com.acme.Readin\xe7\x01\x08"
 # One of ten thousand UUIDs: both of its numbers have seven bytes for Kryo 2, with the first byte of the second.
 EITHER_UUID = b"\x54\x01" + b"\x80" * 6 + b"\x01" + b"\x80" * 8 + b"\x01"
+IN_TUPLE = b"\x01\x00org.apache.flink.api.java.tuple.Tuple\xb2\x01" + DOUBLE + b"\x03\x01a\xe2"
 UUID_BY_5 = b"\x54\x01" + bytes(range(1, 17))
 
 
@@ -100,7 +101,9 @@ UUID_BY_5 = b"\x54\x01" + bytes(range(1, 17))
         ([DOUBLE], "both Kryos can read its values of Double"),
         ([MAP_BY_5, DOUBLE], "both Kryos can read its values of Double"),
         ([UNREAD], "can't be read"),
-        ([EITHER_UUID], "both Kryos can read its values of UUID"),
+        ([EITHER_UUID], "both Kryos can read its values of UUID: "),
+        # What makes the difference is in it, and no String does.
+        ([IN_TUPLE], "both Kryos can read its values of Tuple2 (they hold Double too): "),
     ],
 )
 def test_of_values_that_nobody_can_tell_apart_it_says_so(values: list[bytes], why: str) -> None:
