@@ -12,6 +12,7 @@ import pytest
 
 from flinkstate.errors import RefusedError
 from flinkstate.reading.reader import Savepoint
+from stateferry.cli import main
 from stateferry.runs.guards.all_losses import AllLosses, all_losses
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
@@ -85,7 +86,7 @@ def test_what_flink_2_has_lost_is_listed(goes_on: bool, started: Started, tmp_pa
     assert found.is_loss
 
 
-def test_a_run_notes_it(started: Started, tmp_path: Path) -> None:
+def test_a_run_notes_it(started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keyed = replace(_LISTENER, states=(State("maps", "HashMap{2-3}<String,Long>"),))
     job = replace(_JOB, operators=(_JOB.operators[0], keyed))
     made = started("1.20.0", False).make(job, tmp_path / "old")
@@ -100,6 +101,12 @@ def test_a_run_notes_it(started: Started, tmp_path: Path) -> None:
     assert set(notes) == {f"operator state {one.name} of operator plain" for one in _STATES if one.name != "texts"}
     rates = notes["operator state rates of operator plain"]
     assert "of the entries from before the upgrade: 5 lost. Operator state is carried over as it is" in rates
+    capsys.readouterr()
+    assert main(["check", str(now), "--for", "flink-2", "--before", str(made.path)]) == 1
+    text = capsys.readouterr().out
+    for shown in ("plain/rates (BROADCAST): of the entries", "plain/list (SPLIT): of the entries", "element 1: "):
+        assert shown in text
+    assert "not compared" not in text
 
 
 def test_of_what_was_written_for_flink_2_nothing_is_lost(started: Started, tmp_path: Path) -> None:
