@@ -5,16 +5,14 @@ Classes that it writes in any other way are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
-from flinkstate.classfiles.class_file import Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.signatures import JavaType, parse_class_signature, parse_type
 from flinkstate.errors import RefusedError
 
 ENUM_CLASS = "java.lang.Enum"
 _OBJECT = "java.lang.Object"
-_VARIABLE = "T"
 _OF_KRYO = "com.esotericsoftware."
 # Interfaces outside of the jars for which Kryo has no serializers, nor for any that they extend.
 _HARMLESS = (
@@ -59,31 +57,6 @@ def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str,
     _expect_no_other_serializer(job, chain, defaults, _HARMLESS)
 
 
-def type_for_kryo(
-    field: Member, job: JobClasses, chain: tuple[str, ...], declared_in: str, is_final: Callable[[str], bool | None]
-) -> JavaType:
-    """Returns the type by which Kryo writes a field, or raises `ValueError`. It has an open part if the Kryos differ.
-
-    A type variable is the class that bounds it. But if the class of the object extends one with type arguments, Kryo 5
-    looks among these for the variable's name, and a final class there has no class tag. From above the superclass, that
-    can be another variable of the same name.
-    """
-    type_ = parse_type(field.signature or field.descriptor)
-    if type_.name != _VARIABLE:
-        return type_
-    bound, signature = parse_type(field.descriptor), job.classes[chain[0]].signature
-    said = () if signature is None else parse_class_signature(signature)[1].arguments
-    if not said:
-        return bound
-    if declared_in != chain[1]:
-        return type_
-    above = job.classes[declared_in].signature
-    names = () if above is None else parse_class_signature(above)[0]
-    told = dict(zip(names, said, strict=False)).get((field.signature or "")[1:-1])
-    is_open = told is not None and told.name != _VARIABLE and is_final(told.name) is not False
-    return type_ if is_open else bound
-
-
 def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:
     """Returns the class of the JDK as which Kryo writes a collection or map of the job; None for another class.
 
@@ -95,6 +68,18 @@ def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[
     if found is not None:
         _expect_no_other_serializer(job, chain, defaults, (*_HARMLESS, "java.util."))
     return found
+
+
+@lru_cache(maxsize=4)
+def above_collections(job: JobClasses) -> frozenset[str]:
+    """Returns the job's collections and maps, and the classes and interfaces that they extend or implement."""
+    found: set[str] = set()
+    for name in job.classes:
+        chain = job.superclasses(name)
+        above = {*chain, *interfaces(job, chain)}
+        if any(one.startswith("java.util.") and not one.startswith(_HARMLESS) for one in above):
+            found |= above
+    return frozenset(found & job.classes.keys())
 
 
 def is_comparator(job: JobClasses, chain: tuple[str, ...]) -> bool:

@@ -13,22 +13,34 @@ from dataclasses import dataclass
 class JavaType:
     """A type by the name that `Class.getName()` gives (`java.lang.String`, `[J`, `int` as `I`), and its type arguments.
 
-    A wildcard or a type variable has the name `*` or `T`.
+    A wildcard has the name `*`, with its bound if it has one; an array of a class with type arguments or open parts has
+    the same name, with the bound `[`. A type variable has the name `T`, and is `variable`.
     """
 
     name: str
     arguments: tuple[JavaType, ...] = ()
+    variable: str = ""
+    bound: JavaType | None = None
 
     @property
     def has_open_parts(self) -> bool:
         """Whether a wildcard or a type variable occurs."""
         return any(part.name in ("*", "T") for part in self.with_arguments())
 
+    @property
+    def is_its_own_argument(self) -> bool:
+        """Whether its only type argument is its class, as Kryo 2 has it for the class of a type variable."""
+        return self.arguments == (JavaType(self.name),)
+
     def with_arguments(self) -> Iterator[JavaType]:
         """Yields the type, and all types in its arguments."""
         yield self
         for part in self.arguments:
             yield from part.with_arguments()
+
+
+# The bound of an array of which no class says what is in it.
+ARRAY = JavaType("[")
 
 
 def parse_type(text: str) -> JavaType:
@@ -65,15 +77,16 @@ def _type(text: str, at: int, level: int) -> tuple[JavaType, int]:
             inner, end = _type(text, at + 1, level + 1)
             named = len(inner.name) > 1 and not inner.name.startswith("[")
             if inner.has_open_parts or inner.arguments:
-                return JavaType("*"), end
+                return JavaType("*", bound=ARRAY), end
             return JavaType(f"[L{inner.name};" if named else f"[{inner.name}"), end
         case "T":
-            return JavaType("T"), text.index(";", at) + 1
+            end = text.index(";", at)
+            return JavaType("T", variable=text[at + 1 : end]), end + 1
         case "*":
             return JavaType("*"), at + 1
         case "+" | "-":
-            _, end = _type(text, at + 1, level + 1)
-            return JavaType("*"), end
+            bound, end = _type(text, at + 1, level + 1)
+            return JavaType("*", bound=bound), end
         case kind if kind in "ZBCSIJFD":
             return JavaType(kind), at + 1
     raise ValueError(f"not a type of a field: {text!r}")

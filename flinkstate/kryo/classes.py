@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.type_arguments import EITHER
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobTable, job_table
 from flinkstate.kryo.known_class_parts import (
-    EITHER,
     ENUMS,
     FLINK_PARTS,
     LOCAL_DATE_TIME,

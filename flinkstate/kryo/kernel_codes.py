@@ -59,10 +59,22 @@ TAGGED_PART = 50
 KNOWN_PART = 51
 
 # Columns of a part: its kind, its class, its context. A context has for each of two type arguments the class, if it is
-# final, and the context inside it.
+# final, and the context inside it; then where the classes that have other parts in it are, and how many. These are in
+# the table of parts, too: the class, its first part, and what Kryo keeps of type variables: a bit for each, above these
+# how many entries.
 PART_KIND = 0
 PART_CLASS = 1
 PART_CONTEXT = 2
+# Columns of a context behind those of its type arguments.
+TYPED_AT = 4
+TYPED_COUNT = 5
+# Where an object stands: in a field, or elsewhere; or elsewhere in a value that is written, without a class tag.
+IN_FIELD = 0
+ELSEWHERE = 1
+WRITTEN_UNTAGGED = 2
+KEPT_BITS = 48
+# Kryo 5 has room for so many entries of type variables; for more of them it can fail, or not, as it did before.
+MOST_KEPT = 16
 
 # What the tags of flat maps stand for: null, and the kinds above up to STRING. There are so many of these tags.
 FLAT_NULL = 10
@@ -110,7 +122,9 @@ CONSTANTS = 19  # of enums in the value that is written for Kryo 2
 MOMENTS = 20  # how many are kept behind these places, see below
 ZONE_AT = 21  # where the text of the last ZoneRegion is
 NEW_OBJECTS = 22  # how many the written value has that can be referred to
-STATES = 23
+KEPT = 23  # what Kryo keeps of type variables for the object of `first_part`
+TYPED = 24  # the classes of which Kryo 2 has met objects with type arguments, as bits
+STATES = 25
 
 # Of each ZonedDateTime in a ZoneRegion: where the text of the zone is, the year, the month, day, hour, minute and
 # second as one number, and the offset.
@@ -181,6 +195,7 @@ NAMED_FIELDS = 28
 OTHER_ROW = 29
 NOT_WRITTEN = 30
 NO_MOMENTS = 31
+TYPE_ARGUMENTS = 32
 
 # What is said of a value.
 KRYO_2 = 1

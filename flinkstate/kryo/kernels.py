@@ -86,6 +86,7 @@ from flinkstate.kryo.kernel_codes import (
     DOUBLE,
     EITHER,
     ELEMENT,
+    ELSEWHERE,
     EMPTY_LIST,
     EMPTY_MAP,
     EMPTY_MAP_FLAG,
@@ -106,7 +107,9 @@ from flinkstate.kryo.kernel_codes import (
     FOREIGN,
     FOREIGN_CLASS,
     HOLDING,
+    IN_FIELD,
     IS_NULL,
+    KEPT,
     KEY,
     KNOWN_PART,
     KRYO_2,
@@ -166,11 +169,22 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
     TUPLE,
     TWO_CONTEXTS,
+    TYPE_ARGUMENTS,
+    TYPED,
     VALUE,
     WITHOUT_FIELD,
     WRONG_CLASS,
 )
-from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, takes_null_key, widen
+from flinkstate.kryo.objects import (
+    first_part,
+    kept_with,
+    put_number,
+    put_scalar,
+    read_class,
+    read_comparator,
+    takes_null_key,
+    widen,
+)
 from flinkstate.kryo.primitives import are_equal, copy_bytes, knows_no_arguments, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
 
@@ -191,7 +205,9 @@ _AROUND = 12  # what `ordered` was outside of it
 _PLACES = 13  # where the fields of a tuple begin in `out`; where the mask of a row is
 _NULL_KEY = _PLACES  # of a map: whether its comparator may take a null key
 _SHIFTS = _PLACES + FIELDS_OF_TUPLES
-FRAME_PARTS = _SHIFTS + FIELDS_OF_TUPLES
+_PARTS_AT = _SHIFTS + FIELDS_OF_TUPLES  # the first of its parts
+_KEPT = _PARTS_AT + 1  # what Kryo keeps of type variables in it
+FRAME_PARTS = _KEPT + 1
 DEEPEST = 64
 
 # Kinds of frames.
@@ -294,6 +310,7 @@ def _read_map(  # type: ignore[no-untyped-def]
     state[NAMES] = 0
     state[IS_NULL] = 0
     state[COPIED] = 0
+    state[TYPED] = 0
     at = begin
     depth = 0
     node = np.int64(0)
@@ -469,10 +486,11 @@ def _read_map(  # type: ignore[no-untyped-def]
                 at += end - first
             there = not again
             untyped = knows_no_arguments(kind)
-            elsewhere = objects[number, OF_CONTEXT] != context and kind != PARTS and kind > OBJECT_ARRAY
-            if again and elsewhere and not untyped:
+            may_differ = kind > OBJECT_ARRAY and not untyped and (kind != PARTS or spans[version, row, 2] > 0)
+            if again and may_differ and objects[number, OF_CONTEXT] != context:
                 return fail(failure, TWO_CONTEXTS, start, number)
-            if context > 0 and not (five or untyped):
+            is_kept = kind > OBJECT_ARRAY and kind not in (PARTS, TUPLE, EITHER) and not untyped
+            if is_kept and not five and (contexts[context, 0] >= 0 or contexts[context, 2] >= 0):
                 # Kryo 2 keeps the type arguments for the next collection then.
                 return fail(failure, TWO_CONTEXTS, start, number)
             if again:
@@ -569,7 +587,22 @@ def _read_map(  # type: ignore[no-untyped-def]
                 frame[_CLASS] = -1
                 frame[_MARKED] = 0
                 frame[_FIRST] = _ANY
-                if kind == PARTS or not (LIST <= kind <= FILLED_LIST or MAP <= kind <= SORTED_MAP or kind >= SET):
+                frame[_KEPT] = 0 if depth == 1 else stack[depth - 2, _KEPT]
+                if kind in (PARTS, TUPLE, EITHER):
+                    place = np.int64(ELSEWHERE)
+                    if depth > 1 and stack[depth - 2, _KIND] in (_PARTS_FRAME, _TUPLE_FRAME, _SIDE_FRAME):
+                        place = np.int64(IN_FIELD)
+                    frame[_PARTS_AT] = first_part(
+                        spans, parts, contexts, version, row, context, frame[_KEPT], place, state
+                    )
+                    if frame[_PARTS_AT] < 0:
+                        return fail(failure, TYPE_ARGUMENTS, start, row)
+                    frame[_KEPT] = kept_with(frame[_KEPT], state)
+                    if state[KEPT] > 0:
+                        state[NESTED] = 1
+                    else:
+                        context = np.int64(0)
+                elif not (LIST <= kind <= FILLED_LIST or MAP <= kind <= SORTED_MAP or kind >= SET):
                     context = np.int64(0)
                 frame[_CONTEXT] = context
                 frame[_OUTSIDE] = 1 if base >= 0 and context > 0 and (base == depth - 1 or outside) else 0
@@ -614,7 +647,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         at += 1
                 elif kind == PARTS:
                     frame[_KIND] = _PARTS_FRAME
-                    frame[_NEXT] = spans[version, row, 0]
+                    frame[_NEXT] = frame[_PARTS_AT]
                     count = spans[version, row, 1]
                     if differs[row]:
                         state[NESTED] = 1
@@ -917,9 +950,11 @@ def _read_map(  # type: ignore[no-untyped-def]
             frame[_LEFT] -= 1
             column = ELEMENT
             context = around[1]
+            part = np.int64(-1)
             if frame[_KIND] == _TUPLE_FRAME:
                 frame[_PLACES + frame[_NEXT]] = at
                 column = FIELDS + FIELD_ORDER[params[objects[frame[_OBJECT], OF_CLASS]], frame[_NEXT]]
+                part = frame[_PARTS_AT] + frame[_NEXT]
                 frame[_NEXT] += 1
             elif frame[_KIND] == _ROW_FRAME:
                 column = FIELDS + frame[_NEXT]
@@ -927,13 +962,26 @@ def _read_map(  # type: ignore[no-untyped-def]
                 flag = _IN_MASK
             elif frame[_KIND] == _SIDE_FRAME:
                 column = SIDES + params[objects[frame[_OBJECT], OF_CLASS]]
+                part = frame[_PARTS_AT] + 1
             elif frame[_KIND] == _PARTS_FRAME:
                 part = frame[_NEXT]
                 frame[_NEXT] += 1
+            if part >= 0:
                 context = parts[part, PART_CONTEXT]
                 if parts[part, PART_KIND] == KNOWN_PART:
                     fixed = parts[part, PART_CLASS]
                     marked_too = True
+                if outside:
+                    # In the copied value there are no type arguments.
+                    owner = objects[frame[_OBJECT], OF_CLASS]
+                    plain = part - frame[_PARTS_AT] + spans[version, owner, 0]
+                    if fixed >= 0 and parts[plain, PART_KIND] == TAGGED_PART:
+                        retagged = True
+                    if context == parts[plain, PART_CONTEXT]:
+                        outside = False
+                    elif parts[plain, PART_CONTEXT] > 0:
+                        return fail(failure, TWO_CONTEXTS, position, 0)
+            if frame[_KIND] == _PARTS_FRAME:
                 if field != NO_FIELD and depth == 1 and part == with_map[version, objects[frame[_OBJECT], OF_CLASS]]:
                     in_field = True
                     if field == TAKEN:
@@ -973,8 +1021,7 @@ def _read_map(  # type: ignore[no-untyped-def]
         elif in_field and depth == 1:
             node = np.int64(FIELD_NODE)
         elif frame[_KIND] == _PARTS_FRAME:
-            owner = objects[frame[_OBJECT], OF_CLASS]
-            node = children[frame[_NODE], FIELDS] + frame[_NEXT] - 1 - spans[version, owner, 0]
+            node = children[frame[_NODE], FIELDS] + frame[_NEXT] - 1 - frame[_PARTS_AT]
             flag = 1
         else:
             node = _child(children, state, frame[_NODE], column, finding, failure, position)

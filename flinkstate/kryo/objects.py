@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.basics.words import fail, put32, put64
-from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.kernel_codes import (
     BAD_COMPARATOR,
     BAD_CONTENT,
@@ -29,8 +29,11 @@ from flinkstate.kryo.kernel_codes import (
     FLOAT,
     FOREIGN,
     FOREIGN_CLASS,
+    IN_FIELD,
     INSTANT,
     INTEGER,
+    KEPT,
+    KEPT_BITS,
     LOCAL_DATE,
     LOCAL_DATE_TIME,
     LOCAL_TIME,
@@ -54,6 +57,10 @@ from flinkstate.kryo.kernel_codes import (
     TIMESTAMP,
     TOO_MANY_NAMES,
     TRUNCATED,
+    TYPED,
+    TYPED_AT,
+    TYPED_COUNT,
+    WRITTEN_UNTAGGED,
 )
 from flinkstate.kryo.primitives import copy_bytes, long_varint, put_string, read_flagged, unzigzag, varint
 
@@ -150,6 +157,44 @@ def read_class(data, position, limit, five, table, names, known, foreign_too, st
     if (row < 0 or kinds[1 if five else 0, row] == FOREIGN) and not foreign_too:
         return fail(failure, FOREIGN_CLASS, start, known[name, 1])
     return max(row, np.int64(NULL))
+
+
+@kernel
+def first_part(spans, parts, contexts, version, row, context, kept, place, state):  # type: ignore[no-untyped-def]
+    """Returns where the parts of an object begin in the table of parts, -1 if nobody knows which it has.
+
+    They follow from the type arguments of the field in which it is, its `context`; `state[KEPT]` is 0 if it has none.
+    Else Kryo goes by what it has last seen: while it is in an object for which it has `kept` the same type variables,
+    Kryo 2 outside of fields also behind another object of the class. Where Kryo 2 has no class tag, what it has seen in
+    another value counts.
+    """
+    state[KEPT] = 0
+    number = spans[version, row, 2]
+    if number == 0:
+        return spans[version, row, 0]
+    first = contexts[context, TYPED_AT]
+    for index in range(first, first + contexts[context, TYPED_COUNT]):
+        if parts[index, 0] == row and not kept & spans[version, row, 4]:
+            state[KEPT] = parts[index, 2]
+            if version == 0:
+                state[TYPED] |= np.int64(1) << number
+            return parts[index, 1]
+    if context > 0 or kept & spans[version, row, 3]:
+        return np.int64(-1)
+    if (
+        version == 0
+        and place != IN_FIELD
+        and (state[TYPED] >> number & 1 or (place == WRITTEN_UNTAGGED and number > 1))
+    ):
+        return np.int64(-1)
+    return spans[version, row, 0]
+
+
+@inlined
+def kept_with(around, state):  # type: ignore[no-untyped-def]
+    """What Kryo keeps of type variables in the object of `first_part`, with what it has `around`."""
+    bits = (np.int64(1) << KEPT_BITS) - 1
+    return (around | state[KEPT]) & bits | ((around >> KEPT_BITS) + (state[KEPT] >> KEPT_BITS)) << KEPT_BITS
 
 
 @kernel

@@ -29,6 +29,7 @@ from flinkstate.kryo.kernel_codes import (
     CONSTANTS,
     CYCLE,
     DOUBLE,
+    ELSEWHERE,
     EMPTY_LIST,
     EMPTY_MAP,
     END,
@@ -39,11 +40,14 @@ from flinkstate.kryo.kernel_codes import (
     FILLED_SET,
     FOREIGN,
     FOREIGN_CLASS,
+    IN_FIELD,
+    KEPT_BITS,
     KNOWN_PART,
     LEFTOVER,
     LIST,
     LOCAL_DATE_TIME,
     MAP,
+    MOST_KEPT,
     NAMES,
     NEW_NAMES,
     NEW_NUMBER,
@@ -81,9 +85,12 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
     TUPLE,
     TWO_CONTEXTS,
+    TYPE_ARGUMENTS,
+    TYPED,
+    WRITTEN_UNTAGGED,
 )
 from flinkstate.kryo.kryo_2_leaves import ZONE_REGION, end_of_form
-from flinkstate.kryo.objects import read_class, read_comparator, takes_null_key
+from flinkstate.kryo.objects import first_part, kept_with, read_class, read_comparator, takes_null_key
 from flinkstate.kryo.other_kryo_collections import (
     ARRAY_FORM,
     BY_KRYO,
@@ -134,8 +141,12 @@ _NEW_CLASS = 7  # the same in what is written
 _MARKED = 8  # whether the value says of each element whether it is null
 _NEW_MARKED = 9  # the same of what is written
 _OF_CLASS = 10
-_NULL_KEY = 11  # of a map: whether its comparator may take a null key
-FRAME_PARTS = 12
+_PARTS_AT = 11  # the first of its parts
+_NEW_PARTS_AT = 12
+_KEPT = 13  # what the Kryo that wrote it keeps of type variables in it
+_NEW_KEPT = 14  # the same of what is written
+_NULL_KEY = 15  # of a map: whether its comparator may take a null key
+FRAME_PARTS = 16
 DEEPEST = 64
 # Columns of the frames of what Flink 2 has written, beside `_LEFT` and `_NEXT`.
 _FORM_NODE = 0
@@ -144,7 +155,6 @@ _FORM_NODE = 0
 _MAP_FRAME = 0
 _LIST_FRAME = 1
 _PARTS_FRAME = 2
-_TUPLE_FRAME = 3
 
 # The class of all elements of a collection, kept where its object is described: none of them is there, or several.
 _NONE_YET = -1
@@ -156,7 +166,7 @@ _FREE_GROWTH = 1 << 20
 
 @inlined
 def _is_in_context(kind):  # type: ignore[no-untyped-def]
-    """Whether objects of this kind take type arguments of the field in which they are."""
+    """Whether collections of this kind take type arguments of the field in which they are."""
     return kind != PARTS and (LIST <= kind <= FILLED_LIST or MAP <= kind <= SORTED_MAP or kind >= SET)
 
 
@@ -247,6 +257,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
     state[OBJECTS] = 0
     state[NAMES] = 0
     state[CONSTANTS] = 0
+    state[TYPED] = 0
     at = begin
     depth = 0
     new_objects = state[NEW_OBJECTS]
@@ -279,8 +290,9 @@ def _walk_value(  # type: ignore[no-untyped-def]
             return fail(failure, FOREIGN_CLASS, start, -1 - row)
         if row != NULL and new_kind == FOREIGN:
             return fail(failure, NOT_WRITTEN, start, row)
-        if depth == 0 and new_fixed >= 0 and row != NULL and row != new_fixed:
-            return fail(failure, BAD_CONTENT, start, row)
+        if new_fixed >= 0 and row != NULL and row != new_fixed:
+            # Only type arguments say that it has another class.
+            return fail(failure, BAD_CONTENT if depth == 0 else NOT_WRITTEN, start, row)
         if row != NULL and (shared or marked):
             mark, position = varint(data, position, limit, failure)
             if position < 0:
@@ -316,7 +328,10 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 return fail(failure, BAD_REFERENCE, start, number)
             if objects[number, END] < 0 and not writing:
                 return fail(failure, CYCLE, start, number)
-            if (new_context if five else context) > 0 and not knows_no_arguments(new_kind if five else kind):
+            by_2 = contexts[new_context if five else context]
+            is_kept = kind > OBJECT_ARRAY and kind not in (PARTS, TUPLE)
+            is_kept = is_kept and not knows_no_arguments(new_kind if five else kind)
+            if is_kept and (by_2[0] >= 0 or by_2[2] >= 0):
                 # Kryo 2 keeps the type arguments for the next collection then.
                 return fail(failure, TWO_CONTEXTS, start, number)
         said_before = again and objects[number, NEW_NUMBER] >= 0
@@ -453,15 +468,27 @@ def _walk_value(  # type: ignore[no-untyped-def]
             frame[_NEW_MARKED] = 1 if five else 0
             frame[_OF_CLASS] = row
             frame[_NULL_KEY] = 0
+            frame[_KEPT] = 0 if depth == 1 else stack[depth - 2, _KEPT]
+            frame[_NEW_KEPT] = 0 if depth == 1 else stack[depth - 2, _NEW_KEPT]
             count = np.int64(0)
-            if kind == PARTS:
+            if kind in (PARTS, TUPLE):
                 frame[_KIND] = _PARTS_FRAME
                 count = spans[version, row, 1]
                 if count != spans[other, row, 1]:
                     return fail(failure, FOREIGN_CLASS, start, -1 - row)
-            elif kind == TUPLE:
-                frame[_KIND] = _TUPLE_FRAME
-                count = params[row]
+                in_field = depth > 1 and stack[depth - 2, _KIND] == _PARTS_FRAME
+                place = np.int64(IN_FIELD if in_field else ELSEWHERE)
+                frame[_PARTS_AT] = first_part(spans, parts, contexts, version, row, context, frame[_KEPT], place, state)
+                frame[_KEPT] = kept_with(frame[_KEPT], state)
+                if not in_field and new_fixed >= 0:
+                    place = np.int64(WRITTEN_UNTAGGED)
+                frame[_NEW_PARTS_AT] = first_part(
+                    spans, parts, contexts, other, row, new_context, frame[_NEW_KEPT], place, state
+                )
+                frame[_NEW_KEPT] = kept_with(frame[_NEW_KEPT], state)
+                is_known = frame[_PARTS_AT] >= 0 and frame[_NEW_PARTS_AT] >= 0
+                if not is_known or (not five and frame[_NEW_KEPT] >> KEPT_BITS > MOST_KEPT):
+                    return fail(failure, TYPE_ARGUMENTS, start, row)
             elif kind in (SINGLETON_LIST, SINGLETON_MAP):
                 count = np.int64(1)
             elif kind in (OBJECT_ARRAY, ANY_ARRAY):
@@ -622,10 +649,9 @@ def _walk_value(  # type: ignore[no-untyped-def]
         while depth > 0:
             frame = stack[depth - 1]
             if frame[_KIND] == _PARTS_FRAME:
-                row = frame[_OF_CLASS]
-                while frame[_LEFT] > 0 and parts[spans[version, row, 0] + frame[_NEXT], PART_KIND] < TAGGED_PART:
+                while frame[_LEFT] > 0 and parts[frame[_PARTS_AT] + frame[_NEXT], PART_KIND] < TAGGED_PART:
                     end = recode_part(
-                        parts[spans[version, row, 0] + frame[_NEXT], PART_KIND], rows, data, position, limit, five, out,
+                        parts[frame[_PARTS_AT] + frame[_NEXT], PART_KIND], rows, data, position, limit, five, out,
                         at, room, scratch, objects, state, failure,
                     )  # fmt: skip
                     if end < 0:
@@ -659,12 +685,11 @@ def _walk_value(  # type: ignore[no-untyped-def]
             elif unmarked_by_5:
                 new_marked = False
         elif frame[_KIND] == _PARTS_FRAME:
-            row = frame[_OF_CLASS]
-            old, new = spans[version, row, 0] + frame[_NEXT], spans[other, row, 0] + frame[_NEXT]
+            old, new = frame[_PARTS_AT] + frame[_NEXT], frame[_NEW_PARTS_AT] + frame[_NEXT]
             frame[_NEXT] += 1
             frame[_LEFT] -= 1
             fixed = parts[old, PART_CLASS] if parts[old, PART_KIND] == KNOWN_PART else np.int64(-1)
-            new_fixed = fixed
+            new_fixed = parts[new, PART_CLASS] if parts[new, PART_KIND] == KNOWN_PART else np.int64(-1)
             marked, new_marked = parts[old, PART_KIND] == KNOWN_PART, True
             context, new_context = parts[old, PART_CONTEXT], parts[new, PART_CONTEXT]
         else:
@@ -674,8 +699,6 @@ def _walk_value(  # type: ignore[no-untyped-def]
             if fixed < 0:
                 marked = False
             context, new_context = old_line[1], new_line[1]
-            if frame[_KIND] == _TUPLE_FRAME:
-                context, new_context = np.int64(0), np.int64(0)
     if writing:
         state[NEW_OBJECTS] = new_objects
     state[POSITION] = position

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from flinkstate.basics.array_types import ByteFlags, Bytes, Flags, Positions
+from flinkstate.classfiles.type_arguments import EITHER
 from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable, class_table
-from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
+from flinkstate.kryo.known_class_parts import ROW, ROW_KIND
 from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_of, places_to_find
 from flinkstate.kryo.refusal import RefusedValueError, text_at, what_helps
 from flinkstate.serializers.types import DeclaredKryoType, FlinkType, KryoType, ListType, MapType, SetType, simple_name
@@ -333,6 +334,10 @@ _REFUSED = {
     codes.TOO_MANY_NAMES: f"more than {codes.MOST_NAMES} classes in one map",
     codes.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
     codes.TWO_CONTEXTS: "one collection stands at two places of the map, at one in a field with type arguments",
+    codes.TYPE_ARGUMENTS: (
+        "an object of a class with type parameters stands where it depends on the objects around it, or before it, "
+        "which type arguments Kryo takes it to have"
+    ),
     codes.READ_BEYOND: (
         "an object that ends with a short[], char[] or float[] of at most 6 bytes, behind which more is "
         "stored: Flink 2 reads beyond the array, and takes what follows for something else"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.plain_classes import interfaces
+from flinkstate.classfiles.type_arguments import EITHER
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, KNOWN, QUEUES, KnownClass
-from flinkstate.kryo.known_class_parts import EITHER
 
 _MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 _LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)

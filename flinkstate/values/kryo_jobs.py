@@ -5,7 +5,8 @@ by the compiler. An object in a field whose class is final has no class tag. Typ
 that are final classes drop the tags of its parts (Kryo 2: in the collection itself; Kryo 5: inside of those in it too).
 
 The compiled reading has an account of its own of the same (`flinkstate/kryo/job_parts.py`). To both
-`flinkstate/classfiles/plain_classes.py` says which classes Kryo writes so.
+`flinkstate/classfiles/plain_classes.py` says which classes Kryo writes so, and `type_arguments.py` what type arguments
+make of fields.
 """
 
 from __future__ import annotations
@@ -13,20 +14,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from flinkstate.classfiles.class_file import (
-    ABSTRACT,
-    ENUM,
-    FINAL,
-    INTERFACE,
-    STATIC,
-    SYNTHETIC,
-    TRANSIENT,
-    ClassFile,
-    Member,
-)
+from flinkstate.classfiles.class_file import ABSTRACT, ENUM, FINAL, INTERFACE, STATIC, TRANSIENT, ClassFile, Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, is_comparator, type_for_kryo
+from flinkstate.classfiles.plain_classes import (
+    ENUM_CLASS,
+    above_collections,
+    collection_class,
+    expect_plain,
+    is_comparator,
+)
 from flinkstate.classfiles.signatures import JavaType
+from flinkstate.classfiles.type_arguments import (
+    KNOWN_WITH_PARAMETERS,
+    OPEN,
+    OPTIONAL,
+    plain_fields,
+    takes_arguments,
+    typed_fields,
+)
 from flinkstate.errors import RefusedError
 
 _PRIMITIVES = {
@@ -51,43 +56,54 @@ _COLLECTIONS = tuple(
 _NOT_FINAL = (
     *_COLLECTIONS,
     *("java.lang.Object", "java.lang.Number", "java.math.BigInteger", "java.math.BigDecimal", "java.util.Date"),
-    *("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
+    *("java.sql.Date", "java.sql.Time", "java.sql.Timestamp", OPEN.name),
+    *(name for name in KNOWN_WITH_PARAMETERS if name != OPTIONAL),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class KryoArgument:
-    """A type argument: its class if that is final, else "", and its own type arguments."""
+    """What a field or a type argument says of objects: their class if that is final, else "", and its type arguments.
+
+    These are those of the class `declared`. They say which parts of an object have no tags.
+    """
 
     class_name: str
     arguments: tuple[KryoArgument, ...] = ()
+    declared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KryoField:
-    """A field: of a primitive the boxed class; of an object its class if that is final, so that it has no tag.
-
-    The type arguments of a collection or a map say which of its parts have no tags.
-    """
+    """A field: of a primitive the boxed class; of an object what the field says of it."""
 
     name: str
     primitive: str = ""
-    class_name: str = ""
-    arguments: tuple[KryoArgument, ...] = ()
+    objects: KryoArgument = KryoArgument("")
 
 
 @lru_cache(maxsize=1024)
-def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
-    """Returns the fields of the objects of a class; raises `RefusedError` if Kryo may write them otherwise."""
-    chain = job.superclasses(class_name)
-    _expect_plain(class_name, chain, job)
-    if job.classes[class_name].access & (INTERFACE | ABSTRACT | ENUM):
-        raise _cannot_read(class_name)
-    unwritten = STATIC | TRANSIENT | SYNTHETIC
-    fields = {
-        name: [field for field in job.classes[name].fields if not field.access & unwritten] for name in chain[:-1]
-    }
-    found = [_field(field, chain, declared_in, job) for declared_in, some in fields.items() for field in some]
+def kryo_fields(
+    class_name: str, job: JobClasses, *, five: bool, arguments: tuple[str, ...] = ()
+) -> tuple[KryoField, ...]:
+    """Returns the fields of the objects of a class, in a field with these type arguments.
+
+    Raises `RefusedError` if Kryo may write them otherwise.
+    """
+    if class_name not in KNOWN_WITH_PARAMETERS:
+        _expect_plain(class_name, job.superclasses(class_name), job)
+        if job.classes[class_name].access & (INTERFACE | ABSTRACT | ENUM):
+            raise _cannot_read(class_name)
+    try:
+        described = plain_fields(class_name, job, five=five)
+        if arguments:
+            typed = typed_fields(class_name, job, tuple(map(JavaType, arguments)), five=five)
+            if typed is None:
+                raise _cannot_read(f"{class_name} in a field with type arguments")
+            described = typed
+    except ValueError as error:
+        raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
+    found = [_field(member, type_, job) for member, type_ in described.fields]
     if len({field.name for field in found}) < len(found):
         raise _cannot_read(class_name)
     return tuple(sorted(found, key=lambda field: field.name.encode("utf-16-be")))
@@ -122,7 +138,7 @@ def compares(class_name: str, job: JobClasses | None) -> bool:
     chain = job.superclasses(class_name)
     # Kryo 2 may write fields of a compiler, such as `this$0`.
     kept = (one for name in chain[:-1] for one in job.classes[name].fields if not one.access & (STATIC | TRANSIENT))
-    return is_comparator(job, chain) and not any(kept) and not kryo_fields(class_name, job)
+    return is_comparator(job, chain) and not any(kept) and not kryo_fields(class_name, job, five=False)
 
 
 def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> None:
@@ -133,27 +149,22 @@ def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> N
         raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
 
 
-def _field(field: Member, chain: tuple[str, ...], declared_in: str, job: JobClasses) -> KryoField:
+def _field(field: Member, type_: JavaType, job: JobClasses) -> KryoField:
     if field.descriptor in _PRIMITIVES:
         return KryoField(field.name, primitive=f"java.lang.{_PRIMITIVES[field.descriptor]}")
-    try:
-        type_ = type_for_kryo(field, job, chain, declared_in, lambda name: _is_final(name, field.name, job))
-    except ValueError:
-        raise _cannot_read(f"the field {field.name}") from None
-    if type_.has_open_parts or (type_.arguments and type_.name not in _COLLECTIONS):
-        raise _cannot_read(f"the field {field.name} with type arguments")
-    if type_.arguments:
-        arguments = tuple(_argument(one, field.name, job) for one in type_.arguments)
-        return KryoField(field.name, arguments=arguments)
-    return KryoField(field.name, class_name=type_.name if _is_final(type_.name, field.name, job) else "")
+    return KryoField(field.name, objects=_argument(type_, field.name, job))
 
 
 def _argument(type_: JavaType, field: str, job: JobClasses) -> KryoArgument:
-    if type_.arguments and type_.name not in _COLLECTIONS:
+    class_name = type_.name if _is_final(type_.name, field, job) else ""
+    if type_.is_its_own_argument and class_name and not takes_arguments(class_name, job, five=False):
+        return KryoArgument(class_name)
+    is_known = type_.name in (*_COLLECTIONS, *KNOWN_WITH_PARAMETERS)
+    is_known = is_known or (type_.name in job.classes and type_.name not in above_collections(job))
+    if type_.arguments and not (is_known or type_.is_its_own_argument):
         # Kryo 5 takes them for those of what is there, whatever its class makes of them.
         raise _cannot_read(f"the field {field} with type arguments of the class {type_.name}")
-    class_name = type_.name if _is_final(type_.name, field, job) else ""
-    return KryoArgument(class_name, tuple(_argument(one, field, job) for one in type_.arguments))
+    return KryoArgument(class_name, tuple(_argument(one, field, job) for one in type_.arguments), type_.name)
 
 
 def _is_final(name: str, field: str, job: JobClasses) -> bool:

@@ -63,7 +63,6 @@ from flinkstate.values.kryo_jobs import (
     collection_of,
     compares,
     enum_of,
-    kryo_fields,
 )
 from flinkstate.values.kryo_references import KryoObject, KryoReferences
 
@@ -127,16 +126,18 @@ class KryoReader(KryoReferences):
         return constants[self.expect(self.varint() - 1, range(len(constants)), "the number of a constant")]
 
     def fields(self, name: str) -> dict[str, KryoObject | None]:
-        """Reads the fields of an object of the job's own classes."""
-        assert self._job is not None
-        described = kryo_fields(name, self._job)
+        """Reads the fields of an object."""
+        described, variables = self.described(name)
+        around, self._kept = self._kept, (*self._kept, *variables)
         found: dict[str, KryoObject | None] = self.nested(lambda: {one.name: self._field(one) for one in described})
+        self._kept = around
         return found
 
     def _field(self, field: KryoField) -> KryoObject | None:
         if field.primitive:
             return KryoObject(field.primitive, _READERS[field.primitive](self, field.primitive))
-        return self._part(KryoArgument(field.class_name, field.arguments), may_be_null=True)
+        self._in_field = True
+        return self._part(field.objects, may_be_null=True)
 
     def _part(self, declared: KryoArgument, *, may_be_null: bool) -> KryoObject | None:
         """Reads an object whose class is declared; without a class tag if that is final."""
@@ -289,11 +290,12 @@ class KryoReader(KryoReferences):
         """Reads an object of a class that isn't said; "" if it is."""
         return self._marked(name, may_be_null=True) if name else self.object()
 
-    def side(self, own: str, other: str) -> dict[str, KryoObject | None]:
+    def side(self, name: str) -> dict[str, KryoObject | None]:
         """Reads an Either of Flink."""
-        unused = self.object()
-        found = {own: self.object()}
-        return found if unused is None else {**found, other: unused}
+        own = EITHER_SIDES[name]
+        found = self.fields(name)
+        other = next(one for one in found if one != "value")
+        return {own: found["value"]} | ({} if found[other] is None else {other: found[other]})
 
     def array(self, name: str) -> list[KryoObject | None]:
         return [self._marked(name, may_be_null=True) for _ in range(self.count(self.varint() - 1))]
@@ -316,13 +318,11 @@ _Read = Callable[[KryoReader, str], Any]
 
 
 def _tuple(arity: int) -> _Read:
-    names = sorted(f"f{number}" for number in range(arity))
-
-    def read(reader: KryoReader) -> tuple[KryoObject | None, ...]:
-        found = {name: reader.object() for name in names}
+    def read(reader: KryoReader, name: str) -> tuple[KryoObject | None, ...]:
+        found = reader.fields(name)
         return tuple(found[f"f{number}"] for number in range(arity))
 
-    return lambda reader, _: reader.nested(lambda: read(reader))
+    return read
 
 
 def _array_of(component: str) -> _Read:
@@ -386,12 +386,7 @@ _READERS: dict[str, _Read] = {
     },
     "java.util.Collections$SingletonMap": lambda reader, _: reader.nested(lambda: [(reader.object(), reader.object())]),
     **{f"org.apache.flink.api.java.tuple.Tuple{arity}": _tuple(arity) for arity in range(1, 26)},
-    **{
-        name: lambda reader, name: reader.nested(
-            lambda: reader.side(EITHER_SIDES[name], "right" if EITHER_SIDES[name] == "left" else "left")
-        )
-        for name in EITHER_SIDES
-    },
+    **dict.fromkeys(EITHER_SIDES, KryoReader.side),
     ROW: lambda reader, _: reader.nested(reader.row),
     OBJECT_ARRAY: lambda reader, _: reader.nested(
         lambda: [reader.object() for _ in range(reader.count(reader.varint() - 1))]

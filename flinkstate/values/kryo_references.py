@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.type_arguments import takes_arguments, variables_of
 from flinkstate.errors import RefusedError
+from flinkstate.values.kryo_class_names import LISTS, MAPS, SETS
 from flinkstate.values.kryo_input import KryoInput
-from flinkstate.values.kryo_jobs import KryoArgument
+from flinkstate.values.kryo_jobs import KryoArgument, KryoField, kryo_fields
 
 _DEEPEST = 64
+_NO_JOB = JobClasses("", {})
+_COLLECTIONS = frozenset((*LISTS, *SETS, *MAPS))
 # One object may stand in several places. Written out, all may have so many times the bytes of the value.
 _MOST_GROWTH, _FREE_GROWTH = 64, 1 << 20
 # Kryo 2 has serializers for these that the type arguments of a field don't get to.
@@ -75,6 +79,10 @@ class KryoReferences(KryoInput):
         # The type arguments of the field whose object is read next, and of the object whose parts are read.
         self._declared: tuple[KryoArgument, ...] = ()
         self._arguments: tuple[KryoArgument, ...] = ()
+        # Whether the next object is in a field, what Kryo keeps of type arguments, and of which classes it had some.
+        self._in_field = False
+        self._kept: tuple[str, ...] = ()
+        self._with_arguments: set[str] = set()
 
     def _referable(
         self, name: str, read: Callable[[Any, str], Any], *, may_be_null: bool, like: str = ""
@@ -83,7 +91,8 @@ class KryoReferences(KryoInput):
         if mark == 0 and may_be_null:
             return None
         if mark != 1:
-            if self._declared and not self.five and name not in _WITHOUT_ARGUMENTS:
+            is_kept = any(one.class_name for one in self._declared[:2]) and (like or name in _COLLECTIONS)
+            if is_kept and not self.five and name not in _WITHOUT_ARGUMENTS:
                 raise RefusedError("a collection stands in a field with type arguments, and elsewhere: Kryo 2 can err")
             number = self.expect(mark - 2, range(len(self._objects)), "a reference to an earlier object")
             known = self._objects[number]
@@ -120,13 +129,31 @@ class KryoReferences(KryoInput):
             self._names.append(self.string(is_name=True))
         return self._names[number]
 
+    def described(self, name: str) -> tuple[tuple[KryoField, ...], frozenset[str]]:
+        """Returns the fields of the object that is read next, and what Kryo keeps of its type arguments."""
+        job = self._job or _NO_JOB
+        if not takes_arguments(name, job, five=self.five):
+            return kryo_fields(name, job, five=self.five), frozenset()
+        variables, left = variables_of(name, job, five=self.five)
+        # Without type arguments of its own, Kryo can take it to have those that it has seen last.
+        decisive = left if self._declared else variables
+        has_seen = not decisive.isdisjoint(self._kept) or (bool(self._kept) and not variables)
+        if has_seen or (name in self._with_arguments and not self._in_field and not self._declared):
+            raise RefusedError(f"which type arguments Kryo took an object of {name} to have is not known")
+        if self._declared and not self.five:
+            self._with_arguments.add(name)
+        arguments = tuple(one.declared for one in self._declared)
+        return kryo_fields(name, job, five=self.five, arguments=arguments), variables if arguments else frozenset()
+
     def nested(self, read: Callable[[], Any]) -> Any:
         """Reads parts of an object."""
         if self._depth == _DEEPEST:
             raise RefusedError(f"objects nested more than {_DEEPEST} deep")
         self._depth += 1
         around, self._arguments, self._declared = self._arguments, self._declared, ()
+        self._in_field = False
         found = read()
         self._arguments = around
+        self._in_field = False
         self._depth -= 1
         return found

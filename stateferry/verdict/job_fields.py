@@ -69,7 +69,7 @@ def _alike(job: JobTable, name: str, within: tuple[str, ...]) -> bool | None:
     if name not in job.parts or name in within:
         return None
     found = {_part_alike(job, part, (*within, name)) for part in job.parts[name]}
-    if False in found:
+    if False in found or name in job.parts_5:
         return False
     return None if None in found else True
 
@@ -87,9 +87,12 @@ def _objects_in(job: JobTable, name: str, within: tuple[str, ...]) -> Iterator[s
 
 
 def _part_alike(job: JobTable, part: JobPart, within: tuple[str, ...]) -> bool | None:
+    if part.arguments:
+        # They change what is written of an object.
+        return None
     if part.kind == codes.KNOWN_PART:
         return _alike(job, part.class_name, within)
     if part.kind in _OTHERS:
         return False
-    # An object with a class tag is found where the value is read. Type arguments change what is written of it.
-    return True if part.kind in _ALIKE or (part.kind == codes.TAGGED_PART and not part.arguments) else None
+    # An object with a class tag is found where the value is read.
+    return True if part.kind in (*_ALIKE, codes.TAGGED_PART) else None

@@ -87,6 +87,7 @@ _BOXES = {
 @pytest.mark.parametrize("name", _BOXES)
 def test_a_type_variable_of_a_superclass_is_what_a_class_makes_of_it(name: str) -> None:
     """Kryo 5 looks for that, so a final class has no tag, and Kryo 2 doesn't."""
+    of_array, of_other = "Of arrays", "Of what isn't in the jars"
     content = Member("content", "Ljava/lang/Object;", PUBLIC, "TT;")
     job = JobClasses(
         "boxes",
@@ -106,17 +107,21 @@ def test_a_type_variable_of_a_superclass_is_what_a_class_makes_of_it(name: str) 
     )
     table, _, has_tag = job_table(job, {}), *_BOXES[name][1:]
     assert table.parts["Box"] == (JobPart(codes.TAGGED_PART),)
-    if has_tag:
-        assert table.parts[name] == table.parts["Box"]
-        assert kryo_fields(name, job) == kryo_fields("Box", job)
-    else:
-        assert table.reasons[name] == "the type of its field content has a wildcard or a type variable"
-        with pytest.raises(RefusedError, match="content"):
-            kryo_fields(name, job)
+    if name in (of_array, of_other):
+        assert ("an array of a class" if name == of_array else "field content is of org.other") in table.reasons[name]
+        with pytest.raises(RefusedError):
+            kryo_fields(name, job, five=True)
+        return
+    assert table.parts[name] == table.parts["Box"]
+    of_box = kryo_fields("Box", job, five=False)[0].objects
+    assert kryo_fields(name, job, five=False)[0].objects == of_box
+    by_5 = table.parts_by(name, five=True)[0], kryo_fields(name, job, five=True)[0].objects.class_name
+    final = "java.lang.String" if "elow" in name else "java.lang.Long"
+    assert by_5 == ((JobPart(codes.TAGGED_PART), "") if has_tag else (JobPart(codes.KNOWN_PART, final), final))
 
 
-def test_the_variable_of_a_class_below_one_with_a_parameter_is_open() -> None:
-    """Kryo 5 goes by its name, and may take it for that of the superclass."""
+def test_the_variable_of_a_class_below_one_with_a_parameter_is_that_of_the_superclass() -> None:
+    """Kryo 5 goes by its name alone."""
     content = Member("content", "Ljava/lang/Object;", PUBLIC, "TT;")
     parameter = "<T:Ljava/lang/Object;>"
     job = JobClasses(
@@ -126,7 +131,11 @@ def test_the_variable_of_a_class_below_one_with_a_parameter_is_open() -> None:
             "Box": ClassFile("Box", "Base", (), PUBLIC, (content,), f"{parameter}LBase<Ljava/lang/Long;>;", False),
         },
     )
-    assert job_table(job, {}).reasons == {"Box": "the type of its field content has a wildcard or a type variable"}
+    table = job_table(job, {})
+    assert (table.parts["Box"], table.parts_5["Box"]) == (
+        (JobPart(codes.TAGGED_PART),),
+        (JobPart(codes.KNOWN_PART, "java.lang.Long"),),
+    )
 
 
 def test_parts_are_sorted_fields_and_reasons_are_said() -> None:
@@ -172,7 +181,7 @@ def test_type_arguments_of_a_collection_of_the_job_are_refused_by_both_readings(
     job = _one_class((), Member("tables", descriptor, 2, signature))
     assert "field tables" in job_table(job, {}).reasons["com.acme.Rule"]
     with pytest.raises(RefusedError, match="the field tables with type arguments"):
-        kryo_fields("com.acme.Rule", job)
+        kryo_fields("com.acme.Rule", job, five=True)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +208,10 @@ def test_a_class_that_may_be_a_collection_is_refused_by_both_readings(interface:
     assert ("com.acme.Rule" in table.parts) == is_plain
     assert (why in table.reasons.get("com.acme.Rule", "")) != is_plain
     if is_plain:
-        assert [field.name for field in kryo_fields("com.acme.Rule", job)] == ["amount"]
+        assert [field.name for field in kryo_fields("com.acme.Rule", job, five=True)] == ["amount"]
     else:
         with pytest.raises(RefusedError, match=why):
-            kryo_fields("com.acme.Rule", job)
+            kryo_fields("com.acme.Rule", job, five=True)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +242,7 @@ def test_a_collection_of_the_job_is_read_as_one_of_the_jdk(
     with contextlib.nullcontext() if collection else pytest.raises(RefusedError):
         assert collection_of("com.acme.Rule", job) == collection
         if collection is None:
-            kryo_fields("com.acme.Rule", job)
+            kryo_fields("com.acme.Rule", job, five=True)
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,7 @@ OF_THE_JOB = (
         "TextMap{0-9}<Integer,Long?>",
         "TextMap<String,TextSorted<Long,HashSet<String>>>",
         "HashMap{0-9}<String,Dated<Long?>>",
+        "HashMap{0-9}<String,Ticket<Long?>>",
         "HashMap<String,Dated<Dated<HashMap<String,Lru<String,Long>>>>>",
     ),
 )

@@ -39,7 +39,7 @@ def said(made: Path, row: Row, target: Line, *, all_by_kryo_5: bool = False) -> 
 
 _SAMPLE = (
     *("HintedMap<String,Long>", "HashMap<String,Long>", "UUID", "Object<Double>", "Object<Long>", "POJO Tagged"),
-    *("classes Opaque", "kinds", "native HashMap<String,Long>"),
+    *("classes Opaque", "kinds", "native HashMap<String,Long>", "HashMap<String,Ticket<Long>>"),
 )
 
 

@@ -62,6 +62,7 @@ _NOT_READ_PLAINLY = (
     *("ArrayDeque<String>", "Duration", "DayOfWeek", "BitSet", "Optional<UUID>", "POJO Sometimes", "KEY BitSet"),
     *("Object<Optional<HashMap<String,Long>>>", "LIST Optional<float[]>"),
     *(f"KEY Optional<{one}>" for one in ("Long", "String", "Opaque", "UUID")),
+    *("Ticket<Long?>", "HashMap<String,Ticket<Long>>"),
 )
 _NOT_IN_FLINK_2 = [name for name in ROWS if name.startswith("Scala")]
 _ROWS = [name for name in ROWS if name not in _REFUSED and name not in _NOT_IN_FLINK_2]
@@ -70,6 +71,7 @@ _SAMPLE = (
     *("HintedMap<String,Long>", "HintedCollection<String>", "operator state broadcast UUID", "KEY UUID", "windows"),
     *("operator state", "operator state HintedList", "avro beside Kryo", "heap HashMap", "HintedList<Person?>"),
     *("HintedSet<Color?>", "POJO Cart", "POJO Zoo", "TTL MAP HintedMap", "operator state broadcast Cart"),
+    "HashMap<String,Ticket<Long>>",
 )
 
 

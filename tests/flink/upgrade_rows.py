@@ -94,6 +94,8 @@ def _of_values() -> Iterator[tuple[str, Row]]:
         ("Basket<String>", WRONG, "a class of the job that extends `ArrayList`"),
         ("Dated<String>", FAILS, "a class of the job with a type parameter"),
         ("HashMap<String,Dated<Long>>", FAILS, None),
+        ("Ticket<Long?>", FAILS, None),
+        ("HashMap<String,Ticket<Long>>", FAILS, None),
         ("Rack<Long>", WRONG, None),
         ("Crowd<String>", WRONG, None),
         ("HintedMap<String,Lru<String,Long>>", WRONG, None),

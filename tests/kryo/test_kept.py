@@ -32,7 +32,11 @@ REFUSED = {
     "a list in two fields": "type arguments",
     "a list of a field": "type arguments",
     "a list class": "extends java.util.ArrayList",
-    "a class with a type parameter": "type arguments",
+    "type arguments: boxes within boxes": "type parameters",
+    "type arguments: boxes in lists in boxes": "type parameters",
+    "type arguments: a tuple in a tuple": "type parameters",
+    "type arguments: one box in a box, too": "type parameters",
+    "type arguments: one box in two objects": "type arguments",
     "Row with the names of another": "type arguments",
 }
 

@@ -30,7 +30,7 @@ NOT_KNOWN = {"arrays of lists": "its field lists is an array of a class with typ
 # What the compiled reading refuses, and plain code reads.
 NOT_ALIKE = ("type arguments", "becomes", "expected")
 # What isn't read of Kryo.
-NOT_READ = {"wild": "no class becomes Wild", "arrays of decimals": "no class becomes BigDecimal[]"}
+NOT_READ = {"arrays of decimals": "no class becomes BigDecimal[]"}
 
 
 @lru_cache

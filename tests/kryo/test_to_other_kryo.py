@@ -48,7 +48,10 @@ _LESS = ("Pattern",)
 _REFUSED = (
     *("Set.of", "seventy levels", "a map in itself", "EnumMap", "Class"),
     *("Locale", "a list in itself", "a list in two fields", "lists that share", "links"),
-    *("a class with a type parameter", "Thing", "unmodifiableMap", "unmodifiableList"),
+    *("Thing", "unmodifiableMap", "unmodifiableList"),
+    # Kryo takes one for an object with the type arguments of the other.
+    *(f"type arguments: {one}" for one in ("boxes within boxes", "boxes in lists in boxes", "a tuple in a tuple")),
+    "type arguments: one box in a box, too",
     *("unmodifiableSet", "synchronizedMap", "synchronizedList"),
     *(f"{of}{kind}Map" for of in ("unmodifiable", "synchronized", "checked") for kind in ("Sorted", "Navigable")),
     *("checkedMap", "headMap", "descendingMap", "subMap of ConcurrentSkipListMap", "emptySortedMap"),
@@ -147,7 +150,9 @@ def test_it_is_what_kryo_2_writes() -> None:
         else:
             assert made == two, name
     assert len(pairs()) - len(refused) > 1100
-    others = {name: why for name, why in refused.items() if name != "enum" and not _is_one_of(name, _REFUSED)}
+    # What Kryo 2 finds without a class tag, it reads by what it has seen before.
+    of_history = ("enum", "type arguments: optionals in a list")
+    others = {name: why for name, why in refused.items() if name not in of_history and not _is_one_of(name, _REFUSED)}
     assert {name: why for name, why in others.items() if not NOT_FOR_2.search(why)} == {}
 
 

@@ -18,6 +18,8 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.TypeSerializerSnapshot;
+import org.apache.flink.api.java.tuple.Tuple2;
+import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializer;
 import org.apache.flink.core.memory.DataInputDeserializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
@@ -86,6 +88,31 @@ public final class KryoFields {
     public static class ObjectTotals {
         public Map<String, Object> counts = new LinkedHashMap<>();
         public UUID id = new UUID(1, 2);
+    }
+
+    public static class Box<T> {
+        public T of;
+        public List<T> all = new ArrayList<>();
+
+        Box() {}
+
+        @SafeVarargs
+        Box(T of, T... more) {
+            this.of = of;
+            all.addAll(Arrays.asList(more));
+        }
+    }
+
+    /** The type arguments of its maps have some, too. */
+    public static class BoxTotals {
+        public String at = "at";
+        public LinkedHashMap<String, Box<Long>> counts = new LinkedHashMap<>();
+        public Box<String> text = new Box<>("text", "more");
+    }
+
+    public static class TupleTotals {
+        public LinkedHashMap<String, Tuple2<String, Long>> counts = new LinkedHashMap<>();
+        public Tuple3<String, Long, Long> three = Tuple3.of("three", 3L, null);
     }
 
     private KryoFields() {}
@@ -175,6 +202,19 @@ public final class KryoFields {
         objects.counts.put("a", 1L);
         objects.counts.put("b", null);
         show("objects", ObjectTotals.class, longs, objects);
+        BoxTotals boxes = new BoxTotals();
+        boxes.counts.put("a", new Box<>(1L, 2L, null));
+        boxes.counts.put("b", new Box<>(null));
+        show("boxes", BoxTotals.class, Types.MAP(S, Types.GENERIC(Box.class)), boxes);
+        TupleTotals tuples = new TupleTotals();
+        tuples.counts.put("a", Tuple2.of("a", 5L));
+        tuples.counts.put("b", Tuple2.of("bcd", -6L));
+        show("tuples", TupleTotals.class, Types.MAP(S, Types.TUPLE(S, Types.LONG)), tuples);
+        tuples = new TupleTotals();
+        tuples.counts.put("a", Tuple2.of("a", null));
+        tuples.counts.put("b", Tuple2.of(null, -6L));
+        tuples.counts.put("c", null);
+        show("tuples by Kryo", TupleTotals.class, Types.MAP(S, Types.GENERIC(Tuple2.class)), tuples);
         Map<Object, Object> many = new LinkedHashMap<>();
         for (int i = 0; i < 300; i++) {
             many.put("key " + i, new Part("text " + i / 2, i));

@@ -19,10 +19,12 @@ import java.util.LinkedHashSet;
 import java.util.LinkedList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 
@@ -141,6 +143,15 @@ public final class KryoMorePojos {
     public static class Wild {
         public List<?> any;
         public List<? extends Inner> bounded;
+    }
+
+    public static class Optionals {
+        public Optional<String> text = Optional.of("text");
+        public Optional<Inner> inner = Optional.of(new Inner("optional", Color.BLUE));
+        public Optional<Long> none = Optional.empty();
+        public AtomicReference<Long> last = new AtomicReference<>(5L);
+        public AtomicReference<Closed> closed;
+        public int n = 1;
     }
 
     public static class Decimals {
@@ -374,6 +385,11 @@ public final class KryoMorePojos {
         show("fixed", Fixed.class, fixed, new Fixed());
         show("arrays of decimals", Decimals.class, new Decimals(), new Decimals());
         show("wild", Wild.class, new Wild(), new Wild());
+        Optionals none = new Optionals();
+        none.text = null;
+        none.last = new AtomicReference<>();
+        none.closed = new AtomicReference<>(new Closed("c", 3));
+        show("optionals", Optionals.class, new Optionals(), none);
         show("arrays of lists", ListArrays.class, new ListArrays(), new ListArrays());
         Node node = new Node();
         node.next = new Node();

@@ -95,6 +95,7 @@ public final class KryoValues {
             KryoThings.examples();
             KryoFlinkTypes.kept();
             KryoCollections.kept();
+            KryoTypeArguments.kept();
         }
     }
 

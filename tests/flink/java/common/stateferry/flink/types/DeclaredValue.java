@@ -30,13 +30,15 @@ import stateferry.flink.pojo.Basket;
 import stateferry.flink.pojo.Crowd;
 import stateferry.flink.pojo.Dated;
 import stateferry.flink.pojo.Rack;
+import stateferry.flink.pojo.Ticket;
 
 /**
  * What isn't a map, as people declare it, by a {@code TypeHint} or a class: Flink's extraction chooses the serializer.
  *
  * <p>{@code HintedList<T>} is {@code TypeInformation.of(new TypeHint<List<T>>() {})}, {@code ListClass<T>} is {@code
  * List.class}, {@code Object<T>} is {@code Object.class} where a job puts a T, and {@code Generic<T>} is {@code
- * Types.GENERIC} of the class of T. {@code Dated<T>} is a class of the job with a type parameter.
+ * Types.GENERIC} of the class of T. {@code Dated<T>} is a class of the job with a type parameter, {@code Ticket<Long>}
+ * one with fields that have type arguments.
  */
 class DeclaredValue<T> extends Kind<Object> {
     private static final Map<String, Kind<?>> SCALARS = Map.of(
@@ -115,6 +117,14 @@ class DeclaredValue<T> extends Kind<Object> {
                     return value instanceof Dated<?> dated
                             ? Json.NODES.arrayNode().add(argument.show(dated.value())).add(dated.notes())
                             : super.json(value);
+                }
+            };
+        }
+        if (name.equals("Ticket")) {
+            return new DeclaredValue<Object>((Kind<Object>) argument, Ticket.class, value -> new Ticket((Long) value)) {
+                @Override
+                protected JsonNode json(Object value) {
+                    return value instanceof Ticket ? TextNode.valueOf(value.toString()) : super.json(value);
                 }
             };
         }

@@ -1,0 +1,69 @@
+"""Objects in fields with type arguments of classes that aren't collections, as both Kryos wrote them.
+
+`KryoTypeArguments.java` has the classes; `test_to_other_kryo.py` and `test_kept.py` hold what becomes of the objects
+against what Flink itself writes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import KryoType
+from flinkstate.values.kryo_values import read_kryo_part
+from tests.kryo.kept import FOLDER, kept
+from tests.kryo.test_to_other_kryo import back, pairs, recoded
+
+
+def written(name: str, version: str) -> bytes:
+    """Returns what Flink wrote, also if it can't read it."""
+    raw = gzip.decompress((FOLDER / f"kept-{version}.jsonl.gz").read_bytes())
+    lines = map(json.loads, raw.splitlines())
+    return next(bytes.fromhex(line["bytes"]) for line in lines if line["name"] == name)
+
+
+def read(kryo: KryoType, data: bytes, *, five: bool) -> str | None:
+    """Returns what plain code reads; None if it can't."""
+    try:
+        found, end = read_kryo_part(kryo, data, 0, len(data), five=five)
+    except RefusedError:
+        return None
+    assert end == len(data)
+    return repr(found)
+
+
+def test_plain_code_reads_the_same_of_both() -> None:
+    some = {name: one for name, one in pairs().items() if name.startswith(("type arguments", "subclasses"))}
+    by_2 = {name: read(kryo, two, five=False) for name, (kryo, two, _) in some.items()}
+    by_5 = {name: read(kryo, five, five=True) for name, (kryo, _, five) in some.items()}
+    both = [name for name, found in by_2.items() if found is not None and by_5[name] is not None]
+    assert {name: by_2[name] for name in both} == {name: by_5[name] for name in both}
+    assert len(both) > 20
+
+
+def test_more_than_kryo_5_has_room_for_is_refused() -> None:
+    """It fails at a tuple of twelve with type arguments, unless it has met others inside of others before."""
+    one = kept("1.20.0")["type arguments: a large tuple"]
+    with pytest.raises(RefusedError, match="a class with type parameters"):
+        recoded(replace(one.kryo, five=False), one.written)
+
+
+def test_what_kryo_5_does_not_write_is_refused() -> None:
+    """It goes by the type arguments, whatever is there."""
+    one = kept("1.20.0")["type arguments: an Integer that is declared as Long"]
+    with pytest.raises(RefusedError, match=r"Integer: the Kryo of the other Flink can't read such an object"):
+        recoded(replace(one.kryo, five=False), one.written)
+
+
+def test_what_kryo_2_wrote_with_the_type_arguments_of_another_object_is_refused() -> None:
+    """Behind a tuple in a field it leaves out the tags of tuples in a list, and reads them as if they were there."""
+    name = "type arguments: a list behind a field"
+    assert name not in kept("1.20.0")
+    five = kept("2.3.0")[name]
+    for kryo, value in ((replace(five.kryo, five=False), written(name, "1.20.0")), (back(five.kryo), five.written)):
+        with pytest.raises(RefusedError, match="a class with type parameters"):
+            recoded(kryo, value)
