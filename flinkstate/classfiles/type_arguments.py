@@ -83,6 +83,9 @@ def typed_fields(name: str, job: JobClasses, arguments: tuple[JavaType, ...], *,
     fits = len(names) <= len(known) and (len(known) <= len(groups) or not five)
     if not fits or OPEN.name in known or _variables_around(name, job):
         return None
+    if not five and known[0] == name and _file(name, job).access & FINAL:
+        # Kryo 2 takes what is in it for another object of the class, and reads any memory.
+        return None
     if not five:
         return TypedFields(tuple(_fields(name, job, None, dict(zip(names, known, strict=False)))), 2 * len(names))
     variables = [one for group in groups for one in group]

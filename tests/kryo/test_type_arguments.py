@@ -12,10 +12,12 @@ from dataclasses import replace
 
 import pytest
 
+from flinkstate.classfiles.signatures import JavaType
+from flinkstate.classfiles.type_arguments import typed_fields
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import KryoType
 from flinkstate.values.kryo_values import read_kryo_part
-from tests.kryo.kept import FOLDER, kept
+from tests.kryo.kept import FOLDER, classes, kept
 from tests.kryo.test_to_other_kryo import back, pairs, recoded
 
 
@@ -43,6 +45,15 @@ def test_plain_code_reads_the_same_of_both() -> None:
     both = [name for name, found in by_2.items() if found is not None and by_5[name] is not None]
     assert {name: by_2[name] for name in both} == {name: by_5[name] for name in both}
     assert len(both) > 20
+
+
+def test_what_kryo_2_makes_of_a_final_class_for_a_type_variable_is_not_known() -> None:
+    """It takes what is in a `Fixed` of a `Box<Fixed<Long>>` for a `Fixed` as well, and writes what is in the memory."""
+    name = "stateferry.kryo.KryoTypeArguments$Fixed"
+    for argument, is_known_by_2 in ((name, False), ("java.lang.Long", True)):
+        by_2, by_5 = (typed_fields(name, classes(), (JavaType(argument),), five=five) for five in (False, True))
+        assert (by_2 is not None) == is_known_by_2
+        assert by_5 is not None
 
 
 def test_more_than_kryo_5_has_room_for_is_refused() -> None:
