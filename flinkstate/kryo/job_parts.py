@@ -65,13 +65,7 @@ _FINAL = (
     *("java.time.ZonedDateTime", "java.time.DayOfWeek", "java.time.Month"),
 )
 # Beside collections and classes of the job, what may have type arguments in a field.
-_WITH_ARGUMENTS = (
-    "java.lang.Class",
-    "java.lang.Comparable",
-    "java.util.Comparator",
-    "java.util.EnumSet",
-    *KNOWN_WITH_PARAMETERS,
-)
+_WITH_ARGUMENTS = ("java.lang.Comparable", "java.util.Comparator", "java.util.EnumSet", *KNOWN_WITH_PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
