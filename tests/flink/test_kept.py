@@ -68,6 +68,8 @@ def test_kryo_2_reads_what_was_written_of_collections_of_flink_2() -> None:
     questions = [(snapshot_of(one.kryo_2).raw.hex(), made, one.snapshot.hex(), one.by_flink_1) for one, made in asked]
     answers = kryo.kept_judged("1.20.0", questions)
     differing = [one.name for (one, _), answer in zip(asked, answers, strict=True) if answer != "equal"]
+    # Of this one Flink 1.20 doesn't read what it has written itself: a box behind another one in a field.
+    differing.remove("type arguments: one box in two objects")
     assert [name for name in differing if name not in _MADE_ANEW] == []
     assert len(answers) > 700
 

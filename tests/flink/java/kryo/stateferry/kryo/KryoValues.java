@@ -294,15 +294,15 @@ public final class KryoValues {
 
     private static void judge() throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        Map<String, TypeSerializer<Object>> serializers = new HashMap<>();
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.split(" ");
-            TypeSerializer<Object> kryo = serializers.computeIfAbsent(words[0], KryoValues::restored);
-            TypeSerializer<Object> own = serializers.computeIfAbsent(words[2], KryoValues::restored);
+            // Kryo 2 writes an object in a list by the type arguments of the last one of its class in a field.
+            TypeSerializer<Object> kryo = restored(words[0]);
+            TypeSerializer<Object> own = restored(words[2]);
             List<String> expected;
             try {
                 DataInputDeserializer input = new DataInputDeserializer(HEX.parseHex(words[1]));
-                expected = entries(own, kryo.deserialize(input));
+                expected = entries(restored(words[2]), kryo.deserialize(input));
                 if (input.available() > 0) {
                     OUT.println("refused: " + input.available() + " bytes are left");
                     continue;
@@ -313,7 +313,7 @@ public final class KryoValues {
             }
             try {
                 DataInputDeserializer input = new DataInputDeserializer(HEX.parseHex(words[3]));
-                List<String> made = entries(own, own.deserialize(input));
+                List<String> made = entries(restored(words[2]), own.deserialize(input));
                 boolean equal = expected.equals(made) && input.available() == 0;
                 OUT.println(equal ? "equal" : "different: " + expected + " and " + made);
             } catch (Throwable failure) {
