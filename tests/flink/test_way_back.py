@@ -60,7 +60,10 @@ _NOT_READ = {"sink": Outcome.FAILS, "KEY two Strings": Outcome.WRONG}
 # Classes that plain code doesn't know.
 _NOT_READ_PLAINLY = (
     *("ArrayDeque<String>", "Duration", "DayOfWeek", "BitSet", "Optional<UUID>", "POJO Sometimes", "KEY BitSet"),
-    *("Object<Optional<HashMap<String,Long>>>", "LIST Optional<float[]>"),
+    *("Object<Optional<HashMap<String,Long>>>", "LIST Optional<float[]>", "LIST Optional<String>"),
+    "MAP Optional<String>",
+    *(f"Optional<{one}>" for one in ("Color", "String", "Long", "Double", "Opaque")),
+    *(f"Object<Optional<{one}>>" for one in ("Long", "Double", "Opaque")),
     *(f"KEY Optional<{one}>" for one in ("Long", "String", "Opaque", "UUID")),
     *("Ticket<Long?>", "HashMap<String,Ticket<Long>>"),
 )

@@ -271,7 +271,8 @@ def test_a_job_manager_that_is_away_slow_and_restarted_only_takes_longer(airflow
         old = ferry.start_old_job()
         cluster.kill_job_manager()
         run = ferry.cut_over(old)
-        wait_for_state(ferry, run, "rehearsal.take_savepoint", "running")
+        # It asks Flink for the jars.
+        wait_for_state(ferry, run, "plan", "running")
         cluster.start_job_manager()
 
         wait_for_state(ferry, run, "rehearsal.snapshot", "running")
