@@ -152,8 +152,10 @@ class KeyedState:
             return "timers"
         if self.kind is not StateKind.VALUE:
             return f"{self.kind.value} state, not a ValueState"
-        if opaque := (*opaque_parts(self.key), *opaque_parts(self.namespace)):
+        if opaque := (*without_end(self.key), *opaque_parts(self.namespace)):
             return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
+        if kept_by_kryo(self.key) and self.has_suffixes:
+            return "its keys are by Kryo, and its namespaces vary in length"
         if isinstance(self.value, OpaqueType) and self.map_type is None:
             return f"its value is {self.value.class_name}, {self.value.reason}{_by_field(map_fields(self.value))}"
         if self.map_type is None:

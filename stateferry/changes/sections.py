@@ -11,10 +11,11 @@ from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
+from flinkstate.keyed.stored_keys import expect_whole_keys, split_stored_keys
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import Scalar
-from flinkstate.serializers.walker import Bytes, Flags, Positions, split_keys
+from flinkstate.serializers.walker import Bytes, Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes import kernels
 from stateferry.changes.key_hashes import Hashes, as_keys, hash_each, hashed_keys, key_lanes
@@ -79,6 +80,7 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
     stamped = rules.legacy.ttl
     places = starts + (STAMP if stamped else 0)
     with section.locating():
+        expect_whole_keys(rules.legacy, data, section.key_starts + section.file.prefix, section.key_ends)
         timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
         try:
             maps = whole_maps(rules.legacy.value, data, places, section.ends)
@@ -173,7 +175,7 @@ def ends_of_keys(section: Section, state: KeyedState) -> Positions:
     """Returns where key and namespace of each entry end; of a map's rows, the user key follows."""
     starts = section.key_starts + section.file.prefix
     with section.locating():
-        return split_keys(state.key, state.namespace, state.has_suffixes, section.data, starts, section.key_ends).rests
+        return split_stored_keys(state, section.data, starts, section.key_ends).rests
 
 
 def first_of_each(data: Bytes, starts: Positions, ends: Positions) -> Positions:

@@ -17,8 +17,8 @@ from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.stored_keys import split_stored_keys
 from flinkstate.serializers.types import FlinkType, Scalar
-from flinkstate.serializers.walker import split_keys
 from stateferry.changes.key_hashes import key_lanes
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import Blobs, MapRows
@@ -67,7 +67,7 @@ def key_columns(rules: Rules, section: Section, starts: Positions, ends: Positio
     """Returns the columns of keys and namespaces; each key is given by where it begins and its namespace ends."""
     legacy, data = rules.legacy, section.data
     with section.locating():
-        split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, ends)
+        split = split_stored_keys(legacy, data, starts, ends)
         found = {KEY_RAW: blocks_array(data, starts, split.key_ends)}
         _add(found, KEY, _typed(legacy.key, data, starts, split.key_ends))
         if legacy.namespace is not Scalar.VOID_NAMESPACE:

@@ -20,9 +20,11 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.keyed.stored_keys import split_stored_keys
 from flinkstate.keyed.stored_maps import whole_maps
+from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.types import FlinkType, Scalar
-from flinkstate.serializers.walker import Flags, Positions, split_keys
+from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.values.key_hashes import codes_of_keys, key_runs
 from stateferry.proof.expected import kernels
 
@@ -243,8 +245,8 @@ def _keys_of_rows(
 ) -> tuple[Positions, Hashes]:
     """The end of each row's key with its namespace, and the hash of both."""
     data = section.data
-    if state.namespace is not Scalar.VOID_NAMESPACE:
-        split = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, section.key_ends)
+    if state.namespace is not Scalar.VOID_NAMESPACE or (spans is None and kept_by_kryo(state.key)):
+        split = split_stored_keys(state, data, starts, section.key_ends)
         return split.rests, hash_ranges(data, starts, split.rests)
     spans = spans or KeySpans.of(section, state)
     ends = spans.ends + 1

@@ -164,6 +164,9 @@ class PlainReader:
 
         A value that is by Kryo as a whole ends where its bytes do, so either Kryo can have written it.
         """
+        if kept_by_kryo(self._rules.legacy.key) and not self._anew:
+            # They are copied, and the savepoint's header doesn't say which Kryo wrote them.
+            state = replace(state, key=self._rules.legacy.key)
         five = not self._is_source
         if (known := self._anew.get(state.name)) is not None:
             user_key, value = (

@@ -24,6 +24,7 @@ from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, OldForm, 
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
+from stateferry.runs.checks.kryo_keys import key_problems, with_known_keys
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.named_flag import lazy_problems
 from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
@@ -255,10 +256,12 @@ def _resolve_operator(
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator, plan.job_classes))
             if not found:
-                states[state.legacy] = with_known_map(state, states, source, operator, plan)
+                known = with_known_map(state, states, source, operator, plan)
+                states[state.legacy] = with_known_keys(known, source, plan.job_classes)
             found = found or [
                 *contradictions(plan, state, states, operator),
                 *map_contradiction(state, states[state.legacy], operator),
+                *key_problems(plan, state, states, operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]
             problems += found

@@ -61,7 +61,7 @@ def state_to_make(
 def _why_not_reversible(legacy: KeyedState) -> str | None:
     if (reason := legacy.why_not_split) is not None or legacy.map_type is None:
         return reason
-    kept = dict.fromkeys(part.class_name for part in kept_by_kryo(legacy.map_type))
+    kept = dict.fromkeys(part.class_name for part in (*kept_by_kryo(legacy.key), *kept_by_kryo(legacy.map_type)))
     return f"its keys or values are by Kryo ({', '.join(kept)})" if kept else None
 
 

@@ -29,11 +29,10 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.declaration import declared
 from stateferry.look.kryo_maps import OF_FLINK_2, upgrade_note
+from stateferry.runs.checks.kryo_keys import has_one_form
 from stateferry.runs.checks.other_kryo import makes_for_flink_2
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.step_facts import KryoMaps
-from stateferry.verdict.job_fields import has_no_references
-from stateferry.verdict.kryo_classes import is_single
 
 # Parts of the names of the JDK's sorted maps, and of its views of them.
 _SORTED = ("TreeMap", "SkipListMap", "SortedMap", "NavigableMap")
@@ -66,6 +65,7 @@ def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
             yield note
         yield from _sorted_decimals(one)
     for of, rules in resolved.migrations:
+        yield from _keys_note(f"{rules.legacy.name} of {of.operator.label}", rules)
         yield from _user_keys_note(f"{rules.legacy.name} of {of.operator.label}", rules, resolved.plan.job_classes)
     two = makes_for_flink_2(resolved.plan, resolved.source)
     notes = (_own_form_note(rules, of_flink_2=two) for one, rules in resolved.migrations)
@@ -84,11 +84,22 @@ def _sorted_decimals(maps: KryoMaps) -> Iterator[str]:
         )
 
 
+def _keys_note(state: str, rules: Rules) -> Iterator[str]:
+    """A note on keys by Kryo of which it isn't known that equal ones have the same bytes."""
+    unsure = dict.fromkeys(one.class_name for one in kept_by_kryo(rules.legacy.key) if not has_one_form(one))
+    if unsure and rules.takes_blobs:
+        yield (
+            f"keys of {state} are by Kryo ({', '.join(unsure)}). On RocksDB a job finds its state by the bytes of the "
+            "key, so equal keys must have equal bytes: those that hold a collection, or one object twice, may have "
+            "others. That is so before and after the run, unless the old job runs on the heap and the new one doesn't"
+        )
+
+
 def _user_keys_note(state: str, rules: Rules, job: JobClasses | None) -> Iterator[str]:
     """Notes on user keys of which it isn't known that equal ones have the same bytes."""
     parts = tuple(with_parts(rules.map_type.key)) if rules.takes_blobs else ()
     keys = kept_by_kryo(rules.map_type.key) if rules.takes_blobs else ()
-    unsure = dict.fromkeys(one.class_name for one in keys if not _has_one_form(replace(one, classes=job)))
+    unsure = dict.fromkeys(one.class_name for one in keys if not has_one_form(replace(one, classes=job)))
     if rules.takes_blobs and has_large_numbers(rules.map_type.key):
         yield (
             f"user keys of {state} have a BigInteger or BigDecimal, and Flink writes 0, 1 and 10 in two ways: another "
@@ -107,16 +118,6 @@ def _user_keys_note(state: str, rules: Rules, job: JobClasses | None) -> Iterato
             "user key, which have all fields: if equals of such a class, or the order of its Avro schema, leaves a "
             "field out, equal keys may have other bytes"
         )
-
-
-def _has_one_form(kryo: KryoType) -> bool:
-    """Whether equal objects of the class always have the same bytes, for all that its fields say."""
-    known = None if kryo.classes is None else kryo.classes.classes.get(kryo.class_name)
-    is_enum = known is not None and bool(known.constants)
-    if kryo.class_name == "java.net.URI":
-        # They are equal whatever the case of scheme and host.
-        return False
-    return is_enum or is_single(kryo.class_name) or has_no_references(kryo, kryo.class_name)
 
 
 def _own_form_note(rules: Rules, *, of_flink_2: bool) -> str | None:
