@@ -28,6 +28,7 @@ class OperatorChanges:
     `rules` are for each legacy state that is there, `ttls` for states that aren't migrated and have a time to live in
     the plan. Keyed states `by_kryo` and operator states with these `elements` are written as the Kryo of another Flink
     does; `before` is what they were before an upgrade. With `copies_nothing` no file of RocksDB's is copied as it is.
+    `keys` are the operator's keys with which Kryo wrote them, if they are hashed anew and stay as they are.
     """
 
     operator: Operator
@@ -39,6 +40,7 @@ class OperatorChanges:
     elements: Mapping[str, FlinkType] = field(default_factory=dict)
     before: BeforeUpgrade | None = None
     copies_nothing: bool = False
+    keys: FlinkType | None = None
 
     @classmethod
     def none(cls, source: Savepoint, operator: Operator, layout: Layout | None = None) -> OperatorChanges:
@@ -122,7 +124,8 @@ class OperatorChanges:
     def written(self, state: KeyedState) -> KeyedState:
         """The state with the keys that it is to have, if these are hashed anew."""
         known = self.by_kryo.get(state.name) if self.changes_key_groups else None
-        return state if known is None else replace(state, key=as_written(known.key))
+        key = self.keys if known is None else as_written(known.key)
+        return state if key is None else replace(state, key=key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def _transform(changes: OperatorChanges) -> Transform | None:
 
 
 def _rewrite(changes: OperatorChanges) -> Rewrite | None:
-    if not (changes.by_kryo or changes.elements or changes.copies_nothing):
+    if not (changes.by_kryo or changes.elements or changes.copies_nothing or changes.keys):
         return None
-    rewrite = ForOtherKryo(changes.by_kryo, changes.elements)
+    rewrite = ForOtherKryo(changes.by_kryo, changes.elements, changes.keys)
     return rewrite if changes.before is None else WithLosses(rewrite, changes.before)

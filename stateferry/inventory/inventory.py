@@ -180,6 +180,8 @@ class InventoryTask:
             inventory.entries[key] += len(unchanged)
             inventory.sizes[key] += int((unchanged.ends - unchanged.starts).sum())
             section = self._rewritten(state, unchanged, rewritten)
+            if self.changes.keys is not None:
+                self._expect_hashes(state, section)
             parsed: dict[str, MapRows] = {}
             for rules in self.changes.rules:
                 met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
@@ -249,9 +251,12 @@ class InventoryTask:
         if (known := self.changes.by_kryo.get(state.name)) is None or not rewrites_keys(known) or not len(made):
             return
         rewritten.meet(state.name, made)
-        # The hash of a key by Kryo is known of some classes only.
+        self._expect_hashes(state, made)
+
+    def _expect_hashes(self, state: KeyedState, section: Section) -> None:
+        """Raises for the first key that can't be hashed: the hash of a key by Kryo is known of some classes only."""
         destination = Destination(self.changes.old_max, self.changes.new_max, self.changes.rehashes)
-        destination.key_groups(made, self.changes.written(state))
+        destination.key_groups(section, self.changes.written(state))
 
     def _count_losses(
         self, before: BeforeUpgrade, group: GroupSections, rewritten: RewrittenKeys, inventory: Inventory

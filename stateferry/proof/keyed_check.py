@@ -207,7 +207,8 @@ class _ChunkReading:
 
     def read(self) -> None:
         task, window = self._task, np.empty(WINDOW, np.uint8)
-        rewrite = self._rewritten if task.side is Side.SOURCE and self._by_kryo else None
+        knows_more = bool(self._by_kryo) or task.conversion.keys is not None
+        rewrite = self._rewritten if task.side is Side.SOURCE and knows_more else None
         for part in task.chunk.parts:
             width = task.chunk.max_parallelism
             with open_keyed(task.folder, part.handle, width, part.subtask, self._read, part.key_groups) as file:

@@ -19,9 +19,9 @@ from flinkstate.basics.array_types import Positions
 from flinkstate.errors import MissingHereError, StateferryError, TransientError
 from flinkstate.files.os_errors import is_transient
 from flinkstate.files.storage import Location
-from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.ttl import expired_array
+from flinkstate.values.key_hashes import codes_of_keys
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.content import Account
 from stateferry.proof.tally import TableAccount
@@ -145,7 +145,7 @@ def _by_rows(task: AccountTask, account: Account) -> int:
 
 def _groups(task: AccountTask, columns: dict[str, pa.Array]) -> Positions:
     if task.changes_key_groups:
-        codes = hash_codes(task.rules.legacy.key, *ranges_of_binary(columns[names.KEY_RAW]))
+        codes = codes_of_keys(task.rules.legacy.key, *ranges_of_binary(columns[names.KEY_RAW]))
         return assign_to_key_groups(codes, task.max_parallelism).astype(np.int64)
     groups: Positions = columns[names.KEY_GROUP].to_numpy().astype(np.int64)
     return groups

@@ -52,10 +52,10 @@ def _short(number: int) -> bytes:
     return bytes([*out, left])
 
 
-def key_group(number: tuple[int, int]) -> int:
+def key_group(number: tuple[int, int], largest: int = 128) -> int:
     bits = number[0] ^ number[1]
     code = np.array([bits >> 32 ^ bits], np.int64).astype(np.int32)
-    return int(assign_to_key_groups(code, 128)[0])
+    return int(assign_to_key_groups(code, largest)[0])
 
 
 def meta(name: str, kind: str, value: FlinkType) -> StateMeta:
@@ -161,6 +161,33 @@ def test_inspect_proposes_the_state(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (state["migratable"], state["reason"]) == (True, None)
 
 
+@pytest.mark.parametrize("largest", [64, 300])
+@pytest.mark.parametrize("five", [False, True])
+def test_keys_go_to_the_key_groups_of_their_hashes(
+    five: bool, largest: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = savepoint(tmp_path / "old", blobs(five=five), five=five)
+    assert run(source, "--max-parallelism", str(largest)) == 0
+    assert ", 0 could not tell" in capsys.readouterr().out
+    width = 1 if largest <= 128 else 2
+    rows = {
+        key_group(one, largest).to_bytes(width, "big") + uuid(one, five=five) + b"\0" + encode(Scalar.STRING, user_key)
+        for one, map_ in MAPS.items()
+        for user_key in map_
+    }
+    assert stored(tmp_path / "new", "rows").keys() == rows
+
+
+def test_a_key_in_the_key_group_of_another_stops_a_change_of_max_parallelism(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (group, state, key, value), *others = blobs(five=True)
+    rows = sorted([(group ^ 1, state, key, value), *others])
+    assert run(savepoint(tmp_path / "old", rows, five=True), "--max-parallelism", "64") != 0
+    assert f"expected keys whose hash gives key group {group ^ 1}" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("five", [False, True])
 def test_rows_of_a_job_that_has_begun_to_move_its_maps_come_first(five: bool, tmp_path: Path) -> None:
     moved, *_ = MAPS
@@ -174,7 +201,6 @@ def test_rows_of_a_job_that_has_begun_to_move_its_maps_come_first(five: bool, tm
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--max-parallelism", "256"), "can't be hashed for another max parallelism"),
         (("--to", "flink-1.20"), "can't be migrated and written for another Flink in one run"),
         (("--lazy", "--flag-state", "moved", "--share", "50%"), "of which a lazy run can't tell"),
     ],

@@ -102,10 +102,14 @@ def rewrites_keys(state: KeyedState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ForOtherKryo:
-    """A `Rewrite` of the keyed states `by_kryo`, and of the operator states with these `elements`."""
+    """A `Rewrite` of the keyed states `by_kryo`, and of the operator states with these `elements`.
+
+    Of other states, `keys` says by which Kryo the keys are, if that is known.
+    """
 
     by_kryo: Mapping[str, KeyedState]
     elements: Mapping[str, FlinkType] = field(default_factory=dict)
+    keys: FlinkType | None = None
 
     @property
     def more_key_groups(self) -> frozenset[int]:
@@ -173,7 +177,8 @@ class ForOtherKryo:
     def state(self, state: KeyedState) -> KeyedState:
         """Returns the state with the keys that it has then."""
         known = self.by_kryo.get(state.name)
-        return state if known is None else replace(state, key=as_written(known.key))
+        key = self.keys if known is None else as_written(known.key)
+        return state if key is None else replace(state, key=key)
 
     def section(self, state: KeyedState, section: Section) -> Section:
         """Returns the section as the other Kryo writes it."""

@@ -10,7 +10,8 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo
-from flinkstate.serializers.types import KryoType
+from flinkstate.serializers.types import FlinkType, KryoType
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.other_kryo import line_of
 from stateferry.runs.plan.plan import MigrationPlan
@@ -24,8 +25,20 @@ def with_known_keys(legacy: KeyedState, source: Savepoint, job: JobClasses | Non
 
     A job of Flink 2 never finds a key again that Kryo 2 has written.
     """
+    return replace(legacy, key=_known(legacy.key, source, job))
+
+
+def _known(key: FlinkType, source: Savepoint, job: JobClasses | None) -> FlinkType:
     five = source.metadata.version >= OF_FLINK_2
-    return replace(legacy, key=with_kryo(legacy.key, lambda one: replace(one, five=five, classes=job)))
+    return with_kryo(key, lambda one: replace(one, five=five, classes=job))
+
+
+def with_known_hashes(changes: OperatorChanges, source: Savepoint, job: JobClasses | None) -> OperatorChanges:
+    """Adds which Kryo wrote the operator's keys, if they go to other key groups and aren't written anew."""
+    key = next((state.key for state in changes.states.values() if kept_by_kryo(state.key)), None)
+    if key is None or changes.by_kryo or not changes.changes_key_groups:
+        return changes
+    return replace(changes, keys=_known(key, source, job))
 
 
 def key_problems(

@@ -24,7 +24,7 @@ from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, OldForm, 
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
-from stateferry.runs.checks.kryo_keys import key_problems, with_known_keys
+from stateferry.runs.checks.kryo_keys import key_problems, with_known_hashes, with_known_keys
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.named_flag import lazy_problems
 from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
@@ -158,6 +158,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     layout = wanted_layout(plan, source, [one.operator for one, _ in planned], native)
     rewrites = any(one.by_kryo or one.elements for one in operators.values())
     operators = {id_: replace(one, new_max=layout.of(one.operator).max_parallelism) for id_, one in operators.items()}
+    operators = {id_: with_known_hashes(one, source, plan.job_classes) for id_, one in operators.items()}
     conversion = Conversion(layout, operators, metadata_version(plan, source, rewrites=rewrites))
     migrated_before = tuple((operators[one.operator.id], state) for one, states in planned for state in states)
     resolved = ResolvedPlan(plan, source, conversion, migrated_before)
