@@ -253,3 +253,27 @@ def test_a_row_under_another_key_is_red(tmp_path: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert main(told) == 1
     assert "main/rows: content" in capsys.readouterr().out
+
+
+def test_keys_that_may_have_several_forms_get_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = savepoint(tmp_path / "old", blobs(five=True), five=True, key_class="java.lang.Object")
+    assert run(source) == 0
+    assert "keys of counts of main are by Kryo (java.lang.Object)" in capsys.readouterr().out
+
+
+def test_keys_that_may_have_several_forms_are_refused_beside_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = blobs(five=True)
+    source = savepoint(tmp_path / "old", rows, five=True, key_class="java.lang.Object", new=True)
+    assert run(source, "--no-flag-state") != 0
+    assert "equal ones may have other bytes" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_way_back_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(savepoint(tmp_path / "old", blobs(five=True), five=True)) == 0
+    places = ("--savepoint", str(tmp_path / "new"), "--target", str(tmp_path / "back"))
+    assert main(["run", "--reverse", *places, *PLAN]) != 0
+    assert "its keys or values are by Kryo (java.util.UUID)" in capsys.readouterr().err
+    assert not (tmp_path / "back").exists()
