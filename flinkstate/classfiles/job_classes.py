@@ -26,6 +26,8 @@ _OF_OTHERS = (
     *("META-INF/", "java/", "javax/", "kotlin/", "scala/", "akka/", "com/esotericsoftware/"),
     *("com/google/", "com/twitter/", "io/netty/", "org/apache/", "org/rocksdb/", "org/slf4j/"),
 )
+# But these are read: plain classes of Kotlin, which jobs put into their maps.
+_OF_KOTLIN = ("kotlin/Pair", "kotlin/Triple")
 
 
 # What reading a damaged jar, or one with passwords, can raise.
@@ -115,7 +117,8 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
 
 def is_of_others(class_name: str) -> bool:
     """Whether a class is the JDK's or a library's, so that it isn't read from a jar."""
-    return class_name.replace(".", "/").startswith(("[", *_OF_OTHERS))
+    name = class_name.replace(".", "/")
+    return name.startswith(("[", *_OF_OTHERS)) and name not in _OF_KOTLIN
 
 
 def _jar_inside(place: Path) -> str | None:
@@ -154,4 +157,5 @@ def _content(jar: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Path) -> bytes
 
 def _is_of_the_job(name: str) -> bool:
     short = name.rpartition("/")[2]
-    return name.endswith(".class") and not name.startswith(_OF_OTHERS) and short != "module-info.class"
+    is_of_job = not name.startswith(_OF_OTHERS) or name.removesuffix(".class") in _OF_KOTLIN
+    return name.endswith(".class") and is_of_job and short != "module-info.class"

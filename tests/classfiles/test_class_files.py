@@ -17,7 +17,7 @@ import pytest
 from flinkstate.classfiles import job_classes as limits
 from flinkstate.classfiles.class_file import ABSTRACT, ENUM, INTERFACE, PUBLIC, STATIC, ClassFile, Member, parse_class
 from flinkstate.classfiles.constructors import may_lack_fields
-from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
+from flinkstate.classfiles.job_classes import JobClasses, is_of_others, read_job_classes
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.kryo import kernel_codes as codes
@@ -435,6 +435,16 @@ def test_tasks_take_the_classes_along_as_few_bytes_and_a_worker_unpacks_them_onc
     (one, _), (other, _) = map(pickle.loads, sent)
     assert one is other
     assert (one.digest, one.classes) == (classes.digest, classes.classes)
+
+
+def test_of_kotlin_two_classes_are_read(tmp_path: Path) -> None:
+    names = ("kotlin/Pair", "kotlin/PairKt", "kotlin/Result", "kotlin/Triple", "kotlin/collections/Pair")
+    with zipfile.ZipFile(tmp_path / "job.jar", "w") as jar:
+        for name in names:
+            jar.writestr(f"{name}.class", small_class(name, "java/lang/Object"))
+    assert list(read_job_classes([str(tmp_path / "job.jar")]).classes) == ["kotlin.Pair", "kotlin.Triple"]
+    others = [name for name in names if is_of_others(name.replace("/", "."))]
+    assert others == ["kotlin/PairKt", "kotlin/Result", "kotlin/collections/Pair"]
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
