@@ -277,3 +277,13 @@ def test_the_way_back_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["run", "--reverse", *places, *PLAN]) != 0
     assert "its keys or values are by Kryo (java.util.UUID)" in capsys.readouterr().err
     assert not (tmp_path / "back").exists()
+
+
+def test_a_catch_up_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = savepoint(tmp_path / "old", blobs(five=True), five=True)
+    assert run(source, "--rehearse", "--format", "native") == 0
+    (base,) = (one.name for one in (tmp_path / "home" / "runs" / "main").iterdir())
+    capsys.readouterr()
+    assert run(source, "--format", "native", "--since", base) != 0
+    said = capsys.readouterr().err
+    assert "of which it isn't known which have changed: leave --since out, which converts everything" in said
