@@ -257,7 +257,7 @@ def test_a_null_field_has_no_part() -> None:
     ("data", "message"),
     [
         (b"\2\0" + WRITTEN_MAP, "the number of a class|ArrayList"),
-        (b"\2\0" + WRITTEN_LIST[:-1], "more bytes of a map that Kryo wrote|String"),
+        (b"\2\0" + WRITTEN_LIST[:-1], "more bytes of what Kryo wrote|String"),
         (b"\2\0" + WRITTEN_LIST + b"\5", "a flag 0 or 1 in"),
         (b"\2\0" + WRITTEN_LIST, "bytes of"),
         (b"\2\0" + WRITTEN_LIST + b"\1\1", "the end of the map, found 1 more bytes"),

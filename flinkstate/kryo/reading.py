@@ -356,13 +356,13 @@ _REFUSED = {
     codes.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }
 _DAMAGED = {
-    codes.TRUNCATED: ("more bytes of a map that Kryo wrote", "its end"),
+    codes.TRUNCATED: ("more bytes of what Kryo wrote", "its end"),
     codes.BAD_VARINT: ("a number in no more bytes than it needs", "another"),
     codes.BAD_STRING: ("a String as Kryo writes it", "{}"),
     codes.BAD_COUNT: ("a number of elements that fits into the rest of the map", "{}"),
-    codes.BAD_MARK: ("the mark of an object in a map that Kryo wrote", "{}"),
+    codes.BAD_MARK: ("the mark of an object in what Kryo wrote", "{}"),
     codes.BAD_REFERENCE: ("a reference to an earlier object of the same class", "{}"),
-    codes.LEFTOVER: ("the end of a map that Kryo wrote", "{} more bytes"),
+    codes.LEFTOVER: ("the end of what Kryo wrote", "{} more bytes"),
     codes.BAD_CONTENT: ("an object as Kryo writes it", "{}"),
     codes.BAD_TAG: (
         "the number of a class that Kryo knows",

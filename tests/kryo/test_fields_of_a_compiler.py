@@ -49,7 +49,7 @@ def test_an_upgrade_names_the_class_where_kryo_wrote_the_field() -> None:
     with pytest.raises(DamagedError, match=f"12 more bytes.*{CAUSE}"):
         recoded(KRYO, WITH_SCALA)
     data, start = np.frombuffer(WITH_SCALA[:-1] + bytes(64), np.uint8).copy(), np.array([0])
-    with pytest.raises(DamagedError, match=r"more bytes of a map that Kryo wrote, found its end \(a compiler made"):
+    with pytest.raises(DamagedError, match=r"more bytes of what Kryo wrote, found its end \(a compiler made"):
         kryo_reading(KRYO).find_ends(data, start, start + 2, five=False, strict=True)
 
 

@@ -226,7 +226,7 @@ def test_keys_from_before_an_upgrade_are_refused(tmp_path: Path, capsys: pytest.
     [
         (b"\x54\1" + bytes(16) + b"\1\0", "expected 0 behind a key by Kryo, found 1"),
         (b"\x54\1" + bytes(16) + b"\0\0", "expected the end of a key by Kryo, found 1 more bytes"),
-        (b"\x54\1" + bytes(9) + b"\0", "expected more bytes of a map that Kryo wrote, found its end"),
+        (b"\x54\1" + bytes(9) + b"\0", "expected more bytes of what Kryo wrote, found its end"),
         (b"\1\0com.acme.Ow\xee\1\0", "com.acme.Own"),
     ],
 )
