@@ -101,10 +101,17 @@ def _fields(
     for declared_in in _chain(name, job):
         for member in written_members(_file(declared_in, job)):
             try:
+                _expect_no_inner_class(member)
                 type_ = _by_2(member, by_name) if kept is None else _by_5(member, declared_in, name, job, kept)
             except ValueError as error:
                 raise ValueError(f"its field {member.name} has a type that isn't read: {error}") from None
             yield member, type_
+
+
+def _expect_no_inner_class(member: Member) -> None:
+    """Raises `ValueError` for `Outer<T>.Inner`: Kryo 5 takes it to have type arguments, finds none, and fails."""
+    if ">." in (member.signature or ""):
+        raise ValueError("a class inside of a class with type arguments")
 
 
 def written_members(of: ClassFile) -> Iterator[Member]:

@@ -232,6 +232,8 @@ _POJO_OF_SUBCLASS = 4
 
 _MOST_GROWTH = 64
 _FREE_GROWTH = 1 << 20
+# More than any position.
+_FARTHEST = 1 << 48
 
 
 @inlined
@@ -1070,8 +1072,11 @@ def _reached(failure, position, state):  # type: ignore[no-untyped-def]
     """How far a failed reading of the value at a position has come: of both Kryos' failures the farther one counts.
 
     One that has read the name of a class it doesn't know, or that is no comparator, has come behind it. A null or empty
-    map in front of other bytes is no reading at all.
+    map in front of other bytes is no reading at all. One that only doesn't know what Kryo made of type arguments is no
+    reading of damaged bytes, however far the other Kryo's failure is.
     """
+    if failure[0] == TYPE_ARGUMENTS or failure[0] == TWO_CONTEXTS:
+        return failure[1] + _FARTHEST
     if failure[0] == FOREIGN_CLASS and failure[2] >= 0:
         return max(failure[1], failure[2] + 1)
     if failure[0] == BAD_COMPARATOR:

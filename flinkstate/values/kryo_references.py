@@ -25,6 +25,10 @@ _WITHOUT_ARGUMENTS = (
 )
 
 
+class UnknownArgumentsError(RefusedError):
+    """It isn't known what Kryo made of the type arguments of a field."""
+
+
 @dataclass(frozen=True, slots=True)
 class KryoObject:
     """An object with its class. Its parts are such objects too, or None for null.
@@ -93,7 +97,9 @@ class KryoReferences(KryoInput):
         if mark != 1:
             is_kept = any(one.class_name for one in self._declared[:2]) and (like or name in _COLLECTIONS)
             if is_kept and not self.five and name not in _WITHOUT_ARGUMENTS:
-                raise RefusedError("a collection stands in a field with type arguments, and elsewhere: Kryo 2 can err")
+                raise UnknownArgumentsError(
+                    "a collection stands in a field with type arguments, and elsewhere: Kryo 2 can err"
+                )
             number = self.expect(mark - 2, range(len(self._objects)), "a reference to an earlier object")
             known = self._objects[number]
             if known.class_name != name:
@@ -139,7 +145,7 @@ class KryoReferences(KryoInput):
         decisive = left if self._declared else variables
         has_seen = not decisive.isdisjoint(self._kept) or (bool(self._kept) and not variables)
         if has_seen or (name in self._with_arguments and not self._in_field and not self._declared):
-            raise RefusedError(f"which type arguments Kryo took an object of {name} to have is not known")
+            raise UnknownArgumentsError(f"which type arguments Kryo took an object of {name} to have is not known")
         if self._declared and not self.five:
             self._with_arguments.add(name)
         arguments = tuple(one.declared for one in self._declared)

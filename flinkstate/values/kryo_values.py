@@ -36,7 +36,7 @@ from flinkstate.serializers.types import (
 from flinkstate.values.java_values import EitherValue, PojoValue, RowKind, RowValue
 from flinkstate.values.kryo_class_names import EITHER_SIDES, GSON_MAP, LISTS, MAPS, ROW, SETS
 from flinkstate.values.kryo_reader import KryoReader
-from flinkstate.values.kryo_references import KryoObject
+from flinkstate.values.kryo_references import KryoObject, UnknownArgumentsError
 
 SCALARS = {
     **{
@@ -255,16 +255,18 @@ def read_by_either(
     """Returns what is read by the Kryo that can have written it; if both can have, they must mean the same."""
     ids, own = known_classes(type_)
     found: list[_T] = []
-    failed: list[tuple[int, bool, DamagedError | RefusedError]] = []
+    failed: list[tuple[bool, int, bool, DamagedError | RefusedError]] = []
     for five in (False, True):
         reader = reader_of(five, ids, own, type_.classes, data, position, limit)
         try:
             found.append(read(reader))
         except (DamagedError, RefusedError) as error:
-            failed.append((reader.position, isinstance(error, RefusedError), error))
+            is_whole = isinstance(error, UnknownArgumentsError)
+            failed.append((is_whole, reader.position, isinstance(error, RefusedError), error))
     if not found:
-        # The reading that got farther is more likely to be of the Kryo that wrote the value.
-        raise max(failed, key=lambda one: one[:2])[2]
+        # The reading that got farther is more likely to be of the Kryo that wrote the value. One that only doesn't know
+        # what Kryo made of type arguments is no reading of damaged bytes.
+        raise max(failed, key=lambda one: one[:3])[3]
     # Unlike values, texts of equal NaNs are equal.
     if len(found) == 2 and repr(found[0]) != repr(found[1]):
         raise RefusedError("Kryo 2 and Kryo 5 could both have written this value, and mean different ones")

@@ -37,6 +37,7 @@ REFUSED = {
     "type arguments: a tuple in a tuple": "type parameters",
     "type arguments: one box in a box, too": "type parameters",
     "type arguments: one box in two objects": "type arguments",
+    "type arguments: a class inside of a class": "a class inside of a class with type arguments",
     "Row with the names of another": "type arguments",
 }
 

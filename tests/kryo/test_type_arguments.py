@@ -14,10 +14,11 @@ import pytest
 
 from flinkstate.classfiles.signatures import JavaType
 from flinkstate.classfiles.type_arguments import typed_fields
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import KryoType
 from flinkstate.values.kryo_values import read_kryo_part
-from tests.kryo.kept import FOLDER, classes, kept
+from tests.kryo.examples import by_compiled_code, by_plain_code
+from tests.kryo.kept import FOLDER, VERSIONS, classes, kept
 from tests.kryo.test_to_other_kryo import back, pairs, recoded
 
 
@@ -54,6 +55,30 @@ def test_what_kryo_2_makes_of_a_final_class_for_a_type_variable_is_not_known() -
         by_2, by_5 = (typed_fields(name, classes(), (JavaType(argument),), five=five) for five in (False, True))
         assert (by_2 is not None) == is_known_by_2
         assert by_5 is not None
+
+
+def test_a_class_inside_of_a_class_with_type_arguments_is_refused() -> None:
+    """Kryo 5 fails to write and to read the field, an `Outer<T>.Inner`: `Index -1 out of bounds for length 0`."""
+    name = "type arguments: a class inside of a class"
+    one = kept("1.20.0")[name]
+    assert name not in kept("2.3.0")
+    with pytest.raises(RefusedError, match=r"Outer.*its field inner.*a class inside of a class with type arguments"):
+        recoded(replace(one.kryo, five=False), one.written)
+    assert read(one.kryo, one.written, five=False) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_not_known_of_type_arguments_is_not_called_damage(version: str) -> None:
+    """Also where the other Kryo's reading fails farther behind."""
+    refused = []
+    for name in ("boxes within boxes", "boxes in lists in boxes", "one box in a box, too", "one box in two objects"):
+        one = kept(version).get(f"type arguments: {name}")
+        if one is None:
+            continue
+        for made in (by(one.kryo, one.map, one.written) for by in (by_compiled_code, by_plain_code)):
+            assert not isinstance(made, DamagedError), (name, made)
+            refused += [name] if isinstance(made, RefusedError) else []
+    assert refused
 
 
 def test_more_than_kryo_5_has_room_for_is_refused() -> None:

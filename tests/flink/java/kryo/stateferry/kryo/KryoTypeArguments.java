@@ -215,6 +215,15 @@ public final class KryoTypeArguments {
         Box<Fixed<Integer>> box;
     }
 
+    public static class Outer<T> {
+        T content;
+        Inner inner;
+
+        public class Inner {
+            String text = "inner";
+        }
+    }
+
     private KryoTypeArguments() {}
 
     private static Map<Object, Object> linked(Object... parts) {
@@ -408,6 +417,10 @@ public final class KryoTypeArguments {
         boxes.text = new Box<>(text);
         boxes.fixed = new Fixed<>(text);
         show("type arguments: one text", linked("a", boxes, text, boxes));
+        Outer<String> outer = new Outer<>();
+        outer.content = "content";
+        outer.inner = outer.new Inner();
+        show("type arguments: a class inside of a class", linked("a", outer));
     }
 
     private static void show(String name, Object map) {
