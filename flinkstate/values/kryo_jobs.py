@@ -61,6 +61,10 @@ _NOT_FINAL = (
 )
 
 
+class UnknownArgumentsError(RefusedError):
+    """It isn't known what Kryo made of the type arguments of a field."""
+
+
 @dataclass(frozen=True, slots=True)
 class KryoArgument:
     """What a field or a type argument says of objects: their class if that is final, else "", and its type arguments.
@@ -99,7 +103,7 @@ def kryo_fields(
         if arguments:
             typed = typed_fields(class_name, job, tuple(map(JavaType, arguments)), five=five)
             if typed is None:
-                raise _cannot_read(f"{class_name} in a field with type arguments")
+                raise UnknownArgumentsError(str(_cannot_read(f"{class_name} in a field with type arguments")))
             described = typed
     except ValueError as error:
         raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None

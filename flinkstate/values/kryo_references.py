@@ -11,7 +11,7 @@ from flinkstate.classfiles.type_arguments import takes_arguments, variables_of
 from flinkstate.errors import RefusedError
 from flinkstate.values.kryo_class_names import LISTS, MAPS, SETS
 from flinkstate.values.kryo_input import KryoInput
-from flinkstate.values.kryo_jobs import KryoArgument, KryoField, kryo_fields
+from flinkstate.values.kryo_jobs import KryoArgument, KryoField, UnknownArgumentsError, kryo_fields
 
 _DEEPEST = 64
 _NO_JOB = JobClasses("", {})
@@ -23,10 +23,6 @@ _WITHOUT_ARGUMENTS = (
     "java.util.Arrays$ArrayList",
     *(f"java.util.Collections${how}{what}" for how in ("Empty", "Singleton") for what in ("List", "Map", "Set")),
 )
-
-
-class UnknownArgumentsError(RefusedError):
-    """It isn't known what Kryo made of the type arguments of a field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.java_values import EitherValue, PojoValue, RowKind, RowValue
 from flinkstate.values.kryo_class_names import EITHER_SIDES, GSON_MAP, LISTS, MAPS, ROW, SETS
+from flinkstate.values.kryo_jobs import UnknownArgumentsError
 from flinkstate.values.kryo_reader import KryoReader
-from flinkstate.values.kryo_references import KryoObject, UnknownArgumentsError
+from flinkstate.values.kryo_references import KryoObject
 
 SCALARS = {
     **{
