@@ -323,7 +323,7 @@ def test_who_reads_the_key_groups_of_a_chunk(
     monkeypatch.setattr(keyed_check, "_AnyMember", lambda header, width, prefix: ("any", width, prefix))
     parts = [SimpleNamespace(handle="handle", subtask=at, key_groups=(at, 5 + at)) for at in (2, 3)]
     task: Any = SimpleNamespace(
-        side=side, folder="folder", only=None, chunk=SimpleNamespace(parts=parts, max_parallelism=9)
+        side=side, folder="folder", only=None, conversion=KEPT, chunk=SimpleNamespace(parts=parts, max_parallelism=9)
     )
     expected, of_staged, staged, rows = Reader(), Reader(), Reader(), PlainRowsStub()
     reading = reading_of(
