@@ -175,7 +175,7 @@ def _resolved(
 ) -> str | _Variable:
     """Returns the class that a subclass makes of a type variable, or the variable that stands for it there.
 
-    As Kryo 5 does, it looks for the name among the parameters of each superclass, whoever's variable that is.
+    As Kryo 5 does, it looks for the variable's name alone among the parameters of each superclass.
     """
     above = _above(current, job)
     if not above.arguments:

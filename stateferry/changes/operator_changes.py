@@ -28,7 +28,7 @@ class OperatorChanges:
     `rules` are for each legacy state that is there, `ttls` for states that aren't migrated and have a time to live in
     the plan. Keyed states `by_kryo` and operator states with these `elements` are written as the Kryo of another Flink
     does; `before` is what they were before an upgrade. With `copies_nothing` no file of RocksDB's is copied as it is.
-    `keys` are the operator's keys with which Kryo wrote them, if they are hashed anew and stay as they are.
+    `keys` is the type of the keys, with the Kryo that wrote them, if these keep their bytes and are hashed anew.
     """
 
     operator: Operator
